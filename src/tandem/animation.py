@@ -9,7 +9,7 @@ import sys
 import warnings
 import zlib
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -18,12 +18,14 @@ from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
 from tandem.collect.evaluation import EvaluationStopped
-from tandem.envs.factory import make, spare
+from tandem.collect.trained_agent import Agent
+from tandem.envs.factory import EnvLike, make, spare
 from tandem.envs.opening import opening, reset
 from tandem.errors import EngineError, EnvironmentFault, SettingError
 from tandem.learning import notebook
@@ -31,13 +33,19 @@ from tandem.learning.figures import figures
 from tandem.runs import config_file
 from tandem.runs.atomic_files import writing
 from tandem.settings import as_path, whole_number
-from tandem.types import Tree
+from tandem.types import AnyArray, Array, EnvKwargs, Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Env
 
 WIDTH = 400  # pixels; larger pictures are made smaller, those less than half as wide larger
 LEAST = 300  # pixels, which the text needs
 STRIP = 22  # pixels under the picture, for the text
 GIF_RATE = 25  # pictures a second at most, by leaving some out
 COLOURS = 128  # of a GIF, the same in all its pictures
+
+
+Act = Callable[[Tree], Array] | Agent
 
 
 class Moment(NamedTuple):
@@ -52,8 +60,8 @@ class Moment(NamedTuple):
 
 
 def animate(
-    act: Any,
-    env: Any,
+    act: Act,
+    env: Env,
     out: Path | None = None,
     episodes: int = 1,
     seed: int = 0,
@@ -82,7 +90,7 @@ def animate(
     return _write(out, pictures, fps)
 
 
-def _write(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> Path:
+def _write(out: Path, pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> Path:
     """Writes a GIF or MP4; what was there stays until there is a whole one."""
     beside = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
     try:
@@ -99,7 +107,7 @@ def _write(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> Pat
     return out
 
 
-def _name_of(env: Any) -> str:
+def _name_of(env: Env) -> str:
     return str(getattr(getattr(env, "spec", None), "id", None) or type(env.unwrapped).__name__)
 
 
@@ -145,16 +153,14 @@ class Animation:
         """For notebooks: the GIF itself, so that nothing has to be loaded from elsewhere."""
         return notebook.picture("gif", b64encode(self.gif).decode(), repr(self), self.size[0])
 
-    def _pictures(self) -> Iterator[tuple[Moment, Any]]:
-        from PIL import Image
-
+    def _pictures(self) -> Iterator[tuple[Moment, Image.Image]]:
         for moment, data in self._packed:
             yield moment, Image.frombytes("RGB", self.size, zlib.decompress(data))
 
 
 def filmed(
-    agent: Any,
-    env: Any = None,
+    agent: Agent,
+    env: EnvLike | None = None,
     episodes: int = 1,
     seed: int = 0,
     max_steps: int = 1000,
@@ -185,11 +191,12 @@ def filmed(
             size = picture.size
             packed.append((moment, zlib.compress(picture.tobytes(), 1)))
         rate = float(fps or instance.metadata.get("render_fps") or 30)
-    ends = tuple(moment for moment, _ in packed if moment.ended)
-    return Animation(name, ends, rate, size, tuple(packed))
+    return Animation(
+        name, tuple(moment for moment, _ in packed if moment.ended), rate, size, tuple(packed)
+    )
 
 
-def _expect_pictures(env: Any) -> None:
+def _expect_pictures(env: Env) -> None:
     """SettingError for an environment that does not render images."""
     if (mode := getattr(env, "render_mode", None)) != "rgb_array":
         raise SettingError(
@@ -200,7 +207,7 @@ def _expect_pictures(env: Any) -> None:
 
 
 def show(
-    act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000
+    act: Act, env: Env, episodes: int = 1, seed: int = 0, max_steps: int = 1000
 ) -> list[Moment]:
     """Plays episodes in the window of an environment that is made with render_mode="human", with
     `act` as `animate` takes it; returns the last moment of each."""
@@ -208,12 +215,14 @@ def show(
     return [moment for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
 
-def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], float, int]:
+def play(
+    act: Callable[[Tree], Array], env: Env, max_steps: int, seed: int = 0
+) -> tuple[list[Tree], float, int]:
     """Plays one episode of at most max_steps: (its observations, the sum of its rewards, its
     steps)."""
-    seen: list[Any] = []
+    seen: list[Tree] = []
 
-    def noted(obs: Tree) -> Any:
+    def noted(obs: Tree) -> Array:
         seen.append(deepcopy(obs))  # the environment may write the next one into it
         return act(obs)
 
@@ -222,7 +231,7 @@ def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], 
 
 
 def film(
-    agent: Any, env: Any, out: Path, kwargs: Mapping[str, Any] | None = None, **how: Any
+    agent: Agent, env: EnvLike, out: Path, kwargs: EnvKwargs | None = None, **how: Any
 ) -> Path:
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
@@ -232,12 +241,12 @@ def film(
 
 
 @contextmanager
-def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iterator[Any]:
+def screen(env: EnvLike, mode: str, kwargs: EnvKwargs | None = None) -> Iterator[Env]:
     """An environment that renders in this mode. An id is made with it; whatever else was given has
     chosen its own."""
-    without_screen()
-    from tandem.envs.flat_actions import adapted
+    from tandem.envs.flat_actions import adapted  # brings Gymnasium
 
+    without_screen()
     with warnings.catch_warnings():
         # of a missing screen, of odd render modes: what matters of it becomes an error here
         warnings.simplefilter("ignore")
@@ -250,7 +259,7 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
                 instance.close()
 
 
-def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
+def _drawable(env: str, mode: str, kwargs: EnvKwargs | None) -> Env:
     plain = make(env, kwargs)
     if plain.render_mode == mode:  # a function may choose its own
         return plain
@@ -280,8 +289,8 @@ def has_display() -> bool:
 
 
 def _play(
-    act: Any,
-    env: Any,
+    act: Act,
+    env: Env,
     episodes: int,
     seed: int,
     max_steps: int,
@@ -309,12 +318,10 @@ def _play(
 
 
 def _pictures(
-    moments: Iterator[Moment], env: Any, name: str, episodes: int
-) -> Iterator[tuple[Moment, Any]]:
+    moments: Iterator[Moment], env: Env, name: str, episodes: int
+) -> Iterator[tuple[Moment, Image.Image]]:
     """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip
     below."""
-    from PIL import Image, ImageDraw, ImageFont
-
     font = ImageFont.load_default(12)
     for moment in moments:
         frame = Image.fromarray(_render(env))
@@ -341,7 +348,7 @@ def _pictures(
         yield moment, picture
 
 
-def _render(env: Any) -> Any:
+def _render(env: Env) -> AnyArray:
     """The environment's picture, uint8 [H, W, 3]."""
     try:
         frame = env.render()
@@ -377,14 +384,11 @@ def _render(env: Any) -> Any:
     return frame
 
 
-def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
+def _gif(pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> bytes:
     """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can
     be chosen."""
-    from PIL import Image
-
-    stride = math.ceil(fps / GIF_RATE)
+    stride, size = math.ceil(fps / GIF_RATE), (0, 0)
     packed: list[bytes] = []
-    size = (0, 0)
     for moment, picture in pictures:
         if moment.step % stride == 0 or moment.ended:
             size = picture.size
@@ -392,7 +396,7 @@ def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
         if moment.ended:
             packed += [packed[-1]] * round(fps / stride / 2)  # the end stands for half a second
 
-    def unpack(data: bytes) -> Any:
+    def unpack(data: bytes) -> Image.Image:
         return Image.frombytes("RGB", size, zlib.decompress(data))
 
     chosen = [packed[i] for i in np.linspace(0, len(packed) - 1, min(16, len(packed))).astype(int)]
@@ -414,7 +418,9 @@ def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
     return gif.getvalue()
 
 
-def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
+def _write_mp4(
+    beside: Path, out: Path, pictures: Iterator[tuple[Moment, Image.Image]], fps: float
+) -> None:
     _, first = next(pictures)
     with closing(mp4(beside, first.size, fps)) as video:
         for picture in chain([first], (p for _, p in pictures)):
@@ -425,7 +431,7 @@ def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], 
             raise OSError(errno.EIO, "ffmpeg did not finish the file")
 
 
-def mp4(file: Path, size: tuple[int, int], fps: float) -> Any:
+def mp4(file: Path, size: tuple[int, int], fps: float) -> Generator[None, bytes, None]:
     """A generator that is sent the bytes of each frame, and completes the file when closed."""
     import imageio_ffmpeg
 

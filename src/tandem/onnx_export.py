@@ -23,6 +23,7 @@ from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent, state_leaf, state_size
 from tandem.runs.atomic_files import writing
+from tandem.runs.loading import load
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -56,8 +57,6 @@ def export(
     UnknownNameError for another format; else as `to_numpy` and `to_onnx` raise.
     """
     if not isinstance(agent, Agent):
-        from tandem.runs.loading import load
-
         agent = load(agent, network=network, algorithm=algorithm)
     elif network is not None or algorithm is not None:
         name = "algorithm" if network is None else "network"

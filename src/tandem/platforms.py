@@ -17,6 +17,7 @@ for tests, and where a first way fails. The variable is read here alone."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import platform
@@ -89,8 +90,6 @@ def die_with_parent() -> None:
     """The kernel kills this process when the thread that started it ends, whatever it does then;
     nothing on other systems."""
     if system() == LINUX:
-        import ctypes
-
         with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -110,8 +109,6 @@ def parent_watch(parent: int) -> Callable[[float], bool]:
 
 def flush_c_output() -> None:
     """Writes out what C code of this process has printed."""
-    import ctypes
-
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None if os.name == "posix" else "ucrtbase").fflush(None)
 

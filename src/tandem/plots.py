@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,11 @@ from tandem.math.statistics import FEW, bootstrap_band, iqm
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
 from tandem.runs.groups import comparable
+from tandem.types import AnyArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -89,21 +94,21 @@ def as_picture(out: Path) -> Path:
     return out
 
 
-def _saved(figure: Any, out: Path) -> Path:
+def _saved(figure: Figure, out: Path) -> Path:
     """Writes a picture. RunFolderError where that cannot be."""
     with writing(out):
         figure.savefig(out, dpi=200)
     return out
 
 
-Interval = tuple[Any, Any, Any]  # a value, or one for each threshold, with both ends
+Interval = tuple[float, float, float]  # a value with both ends
 
 
 @_on_white()
 def comparison(
     metrics: Mapping[str, Mapping[str, Interval]],
-    thresholds: Any,
-    profiles: Mapping[str, Interval],
+    thresholds: AnyArray,
+    profiles: Mapping[str, tuple[AnyArray, AnyArray, AnyArray]],
     improvements: Mapping[str, Interval],
     out: Path,
     *,
@@ -135,8 +140,7 @@ def comparison(
     for i, (name, (values, low, high)) in enumerate(profiles.items()):
         colour = COLOURS[i % len(COLOURS)]
         left.step(thresholds, values, where="post", color=colour, linewidth=2.0, label=name)
-        band = {"step": "post", "color": colour, "alpha": 0.18, "linewidth": 0}
-        left.fill_between(thresholds, low, high, **band)
+        left.fill_between(thresholds, low, high, step="post", color=colour, alpha=0.18, linewidth=0)
     left.set(xlabel=f"{score} τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02))
     _plain(left)
     _legend(left, None)
@@ -150,7 +154,7 @@ def comparison(
 
 
 def _intervals(
-    axes: Any, each: Mapping[str, Interval], labelled: bool, colours: Sequence[str] = COLOURS
+    axes: Axes, each: Mapping[str, Interval], labelled: bool, colours: Sequence[str] = COLOURS
 ) -> None:
     """Values with their intervals, one below the other."""
     for i, (value, low, high) in enumerate(each.values()):
@@ -162,15 +166,19 @@ def _intervals(
     _plain(axes)
 
 
-def _plain(axes: Any) -> None:
+def _bare(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#888888")
     axes.grid(True, color="#e6e6e6", linewidth=0.8)
+
+
+def _plain(axes: Axes) -> None:
+    _bare(axes)
+    axes.spines[["left", "bottom"]].set_color("#888888")
     axes.set_axisbelow(True)
     axes.tick_params(labelsize=10.5, color="#888888")
 
 
-def episodes(series: Mapping[str, Sequence[float]]) -> Any:
+def episodes(series: Mapping[str, Sequence[float]]) -> Figure:
     """A matplotlib figure of numbers that there is one of for each episode, each series by its name
     in axes of its own; shown where there is a screen. It is pyplot's current figure, so that
     `plt.savefig` writes it."""
@@ -184,18 +192,17 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Any:
             linewidth=1.4,
         )
         axes.set_ylabel(name)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(True, color="#e6e6e6", linewidth=0.8)
+        _bare(axes)
     axes.set_xlabel("episode")
     if shown:
         figure.show()
     return figure
 
 
-_unseen: list[Any] = []  # the latest figure that there was no screen for
+_unseen: list[Figure] = []  # the latest figure that there was no screen for
 
 
-def _current_figure(height: float) -> tuple[Any, bool]:
+def _current_figure(height: float) -> tuple[Figure, bool]:
     """Returns a new figure, which is pyplot's current one, and whether there is a screen for it."""
     from matplotlib import pyplot as plt
 
@@ -204,20 +211,20 @@ def _current_figure(height: float) -> tuple[Any, bool]:
     shown = has_display()
     while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
         plt.close(_unseen.pop())
-    figure: Any = plt.figure(figsize=(7.2, height), layout="constrained")
+    figure = plt.figure(figsize=(7.2, height), layout="constrained")
     if not shown:
         _unseen.append(figure)
     return figure, shown
 
 
 def series(
-    x: Any,
-    y: Any,
+    x: Sequence[float] | AnyArray,
+    y: Sequence[float] | AnyArray,
     x_label: str,
     y_label: str,
     x_scale: str = "linear",
     y_lim: tuple[float, float] | None = None,
-) -> Any:
+) -> Figure:
     """A matplotlib figure of numbers y by numbers x, points joined by lines; shown where there is a
     screen. It is pyplot's current figure, as that of `episodes` is."""
     from matplotlib.ticker import MaxNLocator
@@ -231,14 +238,13 @@ def series(
         axes.set_ylim(*y_lim)
     if x_scale == "linear":
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    _bare(axes)
     if shown:
         figure.show()
     return figure
 
 
-Curves = list[tuple[Any, Any]]  # (steps, returns) of each run
+Curves = list[tuple[AnyArray, AnyArray]]  # (steps, returns) of each run
 
 
 @_on_white()
@@ -295,7 +301,7 @@ def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     return _written(figure, axes, out, title, legend=False)
 
 
-def _written(figure: Any, axes: Any, out: Path, title: str, legend: bool = True) -> Path:
+def _written(figure: Figure, axes: Axes, out: Path, title: str, legend: bool = True) -> Path:
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=10)
     if legend:
         axes.margins(x=0.02)
@@ -303,7 +309,7 @@ def _written(figure: Any, axes: Any, out: Path, title: str, legend: bool = True)
     return _saved(figure, out)
 
 
-def _axes() -> tuple[Any, Any]:
+def _axes() -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
@@ -317,17 +323,25 @@ def _axes() -> tuple[Any, Any]:
     return figure, axes
 
 
-def _legend(axes: Any, title: str | None) -> None:
-    look: dict[str, Any] = {"fontsize": 10.5, "title_fontsize": 10.5, "alignment": "left"}
+def _legend(axes: Axes, title: str | None) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    columns = 1 if max(map(len, labels)) > LABEL // 2 else min(len(labels), 3)
-    place = {"loc": "outside lower left", "ncols": columns, "edgecolor": "none"}
-    legend = axes.get_figure().legend(handles, labels, title=title, **place, **look)
+    figure: Any = axes.get_figure()
+    legend = figure.legend(
+        handles,
+        labels,
+        title=title,
+        loc="outside lower left",
+        ncols=1 if max(map(len, labels)) > LABEL // 2 else min(len(labels), 3),
+        edgecolor="none",
+        fontsize=10.5,
+        title_fontsize=10.5,
+        alignment="left",
+    )
     for handle in legend.legend_handles:
         handle.set_linewidth(min(handle.get_linewidth(), 3.0))
 
 
-def _draw_one(axes: Any, run: Run) -> str:
+def _draw_one(axes: Axes, run: Run) -> str:
     steps = run.column("env_steps")
     trained, mean, std = (run.column(name) for name in ("return_mean", "eval_mean", "eval_std"))
     seen, tested = np.isfinite(trained), np.isfinite(mean)
@@ -352,7 +366,7 @@ def _draw_one(axes: Any, run: Run) -> str:
     return describe(run, (*KEYS, "seed"))
 
 
-def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
+def _draw_several(axes: Axes, runs: list[Run], individual: bool) -> str:
     shared = [
         key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1
     ]
@@ -382,7 +396,7 @@ def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
     """Runs that are alike but for their seeds, by a label of what tells them from the others:
     `differ`, and the settings that differ among runs of one algorithm, environment and
     framework."""
-    kinds: dict[tuple[Any, ...], list[Run]] = {}
+    kinds: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         kinds.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
     found: dict[str, list[Run]] = {}
@@ -398,11 +412,9 @@ def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
     return found
 
 
-def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
-    # where every run of the group has a say
-    start = max(x[0] for x, _ in curves)
-    end = min(x[-1] for x, _ in curves)
-    grid = np.linspace(start, max(start, end), POINTS)
+def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
+    start = max(x[0] for x, _ in curves)  # of what all runs of the group have
+    grid = np.linspace(start, max(start, min(x[-1] for x, _ in curves)), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
     if len(curves) > 1:
@@ -414,7 +426,7 @@ def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: st
     )
 
 
-def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: list[str]) -> None:
+def _draw_individual(axes: Axes, lines: dict[str, Curves], seeds: list[str]) -> None:
     """One line a run. Where each group has one, later lines are thinner: equal curves then show on
     one another."""
     if len(lines) == 1:
@@ -436,7 +448,7 @@ def _draw_individual(axes: Any, lines: dict[str, list[tuple[Any, Any]]], seeds: 
         )
 
 
-def _points(run: Run, metric: str) -> tuple[Any, Any]:
+def _points(run: Run, metric: str) -> tuple[AnyArray, AnyArray]:
     """The rows of a run that have this metric: (steps, values)."""
     steps, values = run.column("env_steps"), run.column(metric)
     there = np.isfinite(values)

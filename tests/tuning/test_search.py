@@ -49,7 +49,7 @@ def test_the_second_half_of_the_evaluations_counts_and_equal_scores_are_ties(cap
     assert np.isnan(trial(0.1, [1.0], fault="the loss was not finite").score)
     assert np.isnan(trial(0.1, [1.0], []).score) and np.isnan(trial(0.1).score)
     trials = [trial(x, [y]) for x, y in ((0.1, 500.0), (0.2, 500.0), (0.3, 9.0))]
-    found = search._found(trials, None, "title")
+    found = search._conclude(trials, None, "title")
     assert found.best is trials[0] and found.ties == ["x 0.1", "x 0.2"]
     find._conclude(replace(found, picture=Path("a.png")), "CartPole-v1", None, {}, None)
     said = capsys.readouterr().out
@@ -61,7 +61,7 @@ def test_the_second_half_of_the_evaluations_counts_and_equal_scores_are_ties(cap
 def test_the_best_is_found_and_an_edge_is_said(best: int, edge: str, tmp_path: Path) -> None:
     trials = [trial(x, [9.0 * (i == best)]) for i, x in enumerate((0.1, 0.2, 0.3))]
     trials += [trial(0.1, [1.0], line="other"), trial(0.2, [99.0], line="other", fault="NaN")]
-    found = search._found(trials, tmp_path / "new", "title")
+    found = search._conclude(trials, tmp_path / "new", "title")
     assert found.best is trials[best] and found.edge == edge
     assert found.picture is not None and found.picture.stat().st_size > 1000
     with (tmp_path / "new" / "trials.csv").open() as file:

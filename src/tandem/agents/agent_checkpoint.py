@@ -102,7 +102,7 @@ def arguments_of(data: JSONDict) -> SetArguments:
         )
     known = {f.name for f in fields(SetArguments)}
     numbers = {n: x for n, x in data.items() if n in known and n not in EXPLORERS}
-    return SetArguments(**numbers, **{name: _made(data[name]) for name in EXPLORERS})
+    return SetArguments(**numbers, **{name: _explorers(data[name]) for name in EXPLORERS})
 
 
 def _described(sources: Any) -> Any:
@@ -125,7 +125,7 @@ def _described(sources: Any) -> Any:
     return rows if isinstance(sources, (list, tuple)) or not rows else rows[0]
 
 
-def _made(described: Any) -> Any:
+def _explorers(described: Any) -> Any:
     """Returns what `_described` was given, in the state that it was first in."""
     made: list[Any] = []
     for row in as_list(described):
@@ -147,7 +147,7 @@ def _made(described: Any) -> Any:
     return made if isinstance(described, list) and made else made[0] if made else None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Returns a number, a text, or several, as JSON has them."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
@@ -272,8 +272,10 @@ def load_training(
                 assembly.loop.load_state(broken_off(data["loop"]), groups)
                 why = error.happened
             if why and data["loop"]["collector"]["begun"]:
-                told = "Training keeps everything learned so far and starts new episodes."
-                warnings.warn(f"{why} {told}", stacklevel=2)
+                warnings.warn(
+                    f"{why} Training keeps everything learned so far and starts new episodes.",
+                    stacklevel=2,
+                )
             assembly.actor.load_state(data["actor"])
     except ResumeError as error:
         raise CheckpointError(

@@ -9,13 +9,13 @@ ones whenever `update_param` was called.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tandem.agents.contract import AgentMembers
 from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.backends.variables import assign_param, flat
 from tandem.errors import SettingError
+from tandem.types import Tree, Variable
 
 
 def has_hooks(agent: AgentMembers) -> bool:
@@ -23,7 +23,7 @@ def has_hooks(agent: AgentMembers) -> bool:
     return _hook(agent) is not None
 
 
-def acted(agent: AgentMembers, act: Callable[[], Any]) -> Any:
+def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
     """Returns what `act` gives, which calls the agent's `action`; where that lacks an attribute of
     the agent, after its hook was called. SettingError where there is no telling what the networks
     that it makes are copies of."""
@@ -40,7 +40,7 @@ def acted(agent: AgentMembers, act: Callable[[], Any]) -> Any:
             agent.build()
     out = act()  # some networks have variables only now
     agent._built = [name for name in held(reach(agent)) if name not in before]
-    made, shared = _shapes(_made(agent)), _shapes(flat(_shared(agent, str(hook))))
+    made, shared = _shapes(_built_variables(agent)), _shapes(flat(_shared(agent, str(hook))))
     if made != shared:
         raise SettingError(
             f"{hook} created variables of shapes {made}, but agent.shared_param has {shared}.",
@@ -54,7 +54,7 @@ def acted(agent: AgentMembers, act: Callable[[], Any]) -> Any:
 def follow(agent: AgentMembers) -> None:
     """Gives the networks that the hook made the values that shared_param has now."""
     if agent._built:
-        assign_param(_made(agent), agent.shared_param)
+        assign_param(_built_variables(agent), agent.shared_param)
 
 
 def _hook(agent: AgentMembers) -> str | None:
@@ -62,12 +62,12 @@ def _hook(agent: AgentMembers) -> str | None:
     return next((n for n in ("build_", "build") if callable(getattr(agent, n, None))), None)
 
 
-def _made(agent: AgentMembers) -> list[Any]:
+def _built_variables(agent: AgentMembers) -> list[Variable]:
     now = held(reach(agent))
     return [now[name] for name in agent._built]
 
 
-def _shared(agent: AgentMembers, hook: str) -> Any:
+def _shared(agent: AgentMembers, hook: str) -> object:
     if getattr(agent, "shared_param", None) is None:
         raise SettingError(
             f"{type(agent).__name__} has a method {hook} but no shared_param.",
@@ -78,12 +78,12 @@ def _shared(agent: AgentMembers, hook: str) -> Any:
     return agent.shared_param
 
 
-def _values(shared: Any) -> Any:
+def _values(shared: object) -> object:
     """Returns arrays nested as the variables are."""
     if isinstance(shared, (list, tuple)):
         return [_values(part) for part in shared]
     return variables.read([shared])[0]
 
 
-def _shapes(xs: list[Any]) -> list[tuple[int, ...]]:
+def _shapes(xs: list[Variable]) -> list[tuple[int, ...]]:
     return [tuple(x.shape) for x in xs]

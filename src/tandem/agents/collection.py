@@ -34,7 +34,7 @@ Forward = Callable[[Array], Any]  # `action`: states [N, ...] -> its outputs [N,
 # Environments, in this process or several
 
 
-def choose_processes(env: Any, processes: int | None, pool_network: bool) -> tuple[int, str]:
+def choose_processes(env: object, processes: int | None, pool_network: bool) -> tuple[int, str]:
     """Returns how many processes are to step the agent's environments, and why ("" where there was
     nothing to choose). None: as many as make it faster, by trying a copy."""
     envs = as_list(env)
@@ -48,8 +48,9 @@ def choose_processes(env: Any, processes: int | None, pool_network: bool) -> tup
     try:
         step = step_seconds(copied(envs[0]))
     except (TandemError, AttributeError, TypeError, ValueError) as error:
-        reason = f"a copy of the environment could not be tried ({type(error).__name__})"
-        return 1, f"1 process: {reason}"
+        return 1, (
+            f"1 process: a copy of the environment could not be tried ({type(error).__name__})"
+        )
     times = {
         p: ceil(len(envs) / p) * step + (TRANSFER if p > 1 else 0)
         for p in range(1, min(available, len(envs)) + 1)

@@ -11,20 +11,24 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from tandem.agents.agent_checkpoint import RECORDS
-from tandem.agents.contract import param_variables
+from tandem.agents.assembly import Assembly
+from tandem.agents.contract import AgentMembers, SetArguments, param_variables
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.backends import no_strategy, sharding
+from tandem.backends.backend import Backend
 from tandem.errors import SettingError, WorkerError
 from tandem.learning.companions import Companions
 from tandem.learning.launch import Launch, Others
+from tandem.types import JSONDict, Variable
 from tandem.workers.process import not_picklable
 
 NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers, which may be moved
 OWN = {*RECORDS, "time", "path", "patience", "parallel_dump", "stop_training"}
-HERE: dict[str, Any] = {
+HERE: dict[str, object] = {
     "_assembly": None,
     "_layout": None,
     "_restored": None,
@@ -58,22 +62,22 @@ class CompanionDevices(sharding.Devices):
 
     def __init__(self, count: int, index: int = 0) -> None:
         self.count, self.index = count, index
-        self._end: Any = None
+        self._end: Callable[[], object] | None = None
         self._trained: list[bool] = []  # which weights were, when companions began
 
     @classmethod
-    def of(cls, given: Any, coordinator: None = None) -> CompanionDevices:
+    def of(cls, given: object, coordinator: None = None) -> CompanionDevices:
         """SettingError for what is no number of devices."""
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise no_strategy(given, "how many devices, for an agent of PyTorch's")
         launch = _launch() if given > 1 else None
         return cls(given) if launch is None else LaunchedDevices(launch, given)
 
-    def fits(self, given: Any) -> bool:
+    def fits(self, given: object) -> bool:
         """Whether it is of what a user gave."""
         return bool(given == self.count)
 
-    def check_trained(self, variables: list[Any]) -> None:
+    def check_trained(self, variables: list[Variable]) -> None:
         """SettingError where other weights are frozen than when companions began."""
         if self._trained and self._trained != [x.requires_grad for x in variables]:
             raise SettingError(
@@ -82,7 +86,7 @@ class CompanionDevices(sharding.Devices):
                 "call agent.set as before to restart distributed_training with them.",
             )
 
-    def begin(self, assembly: Any) -> None:
+    def begin(self, assembly: Assembly) -> None:
         """From now on a process for each other device repeats the assembly's updates; those that
         were begun for another one end."""
         if self._end is not None:
@@ -93,9 +97,9 @@ class CompanionDevices(sharding.Devices):
         inner = [o.inner for o in assembly.optimizers]
         self._trained = [x.requires_grad for x in param_variables(agent)]
         packed = _packed(agent, assembly.arguments, inner)
-        backend.layout.tell = partial(_told, weakref.ref(assembly))
+        backend.layout.tell = partial(_numbers, weakref.ref(assembly))
         self._end = weakref.finalize(assembly, backend.close)
-        AgentCompanions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
+        AgentCompanions(partial(_companion, packed, self.count), self.count, PATIENCE).join(backend)
 
 
 class LaunchedDevices(CompanionDevices):
@@ -112,13 +116,13 @@ class LaunchedDevices(CompanionDevices):
         super().__init__(launch.count, launch.rank)
         self._launch = launch
 
-    def begin(self, assembly: Any) -> None:
+    def begin(self, assembly: Assembly) -> None:
         """Joins the other processes, for the updates of an assembly, of which each has its own."""
         if self._end is not None:
             self._end()
         layout, launch, this = assembly.backend.layout, self._launch, weakref.ref(assembly)
         self._trained = [x.requires_grad for x in param_variables(assembly.agent)]
-        layout.tell, layout.hear = partial(_told, this), partial(_heard, this)
+        layout.tell, layout.hear = partial(_numbers, this), partial(_take_numbers, this)
         layout.group.followers = None if self.index else AgentOthers(launch)
         self._end = weakref.finalize(assembly, layout.group.cut)
         launch.runs += 1
@@ -127,7 +131,7 @@ class LaunchedDevices(CompanionDevices):
         except (RuntimeError, launch.group.Lost) as error:
             raise AgentOthers(launch).lost() from error
 
-    def led(self, train: Callable[[], np.float32], assembly: Any) -> np.float32:
+    def led(self, train: Callable[[], np.float32], assembly: Assembly) -> np.float32:
         """What a call of training gives: rank 0's, which makes it, on all of them."""
         layout, loss = assembly.backend.layout, None
         if self.index:
@@ -141,7 +145,7 @@ class LaunchedDevices(CompanionDevices):
                 with suppress(WorkerError), assembly:  # of one that is lost: the next call says so
                     layout.pause(None if loss is None else float(loss))
 
-    def _follow(self, assembly: Any) -> np.float32:
+    def _follow(self, assembly: Assembly) -> np.float32:
         layout, launch = assembly.backend.layout, self._launch
         with assembly:
             try:
@@ -162,10 +166,8 @@ def _launch() -> Launch | None:
     return Launch.find()
 
 
-def _packed(agent: Any, arguments: Any, optimizers: list[Any]) -> bytes:
+def _packed(agent: AgentMembers, arguments: SetArguments, optimizers: list[object]) -> bytes:
     """What a process needs to make the same updates. SettingError for what cannot travel."""
-    import cloudpickle
-
     bare = copy.copy(agent)
     vars(bare).update(HERE, prioritized_replay=PrioritizedReplay())
     try:
@@ -174,7 +176,7 @@ def _packed(agent: Any, arguments: Any, optimizers: list[Any]) -> bytes:
         raise not_picklable(error) from error
 
 
-def _told(assembly_: Any) -> dict[str, Any]:
+def _numbers(assembly_: Callable[[], Any]) -> JSONDict:
     """What is no tensor, and may have changed since the call before."""
     assembly = assembly_()
     numbers = {
@@ -188,7 +190,7 @@ def _told(assembly_: Any) -> dict[str, Any]:
     return {"numbers": numbers, "optimizers": optimizers}
 
 
-def _heard(assembly_: Any, told: dict[str, Any]) -> None:
+def _take_numbers(assembly_: Callable[[], Any], told: JSONDict) -> None:
     assembly = assembly_()
     vars(assembly.agent).update(told["numbers"])
     for o, (names, numbers) in zip(assembly.optimizers, told["optimizers"], strict=True):
@@ -199,18 +201,14 @@ def _heard(assembly_: Any, told: dict[str, Any]) -> None:
                 o.set_numbers(name, values)
 
 
-def _made(packed: bytes, count: int, rank: int) -> Any:
+def _companion(packed: bytes, count: int, rank: int) -> Backend:
     """Rank `rank`'s backend, with the agent's update compiled."""
-    import cloudpickle
-
-    from tandem.agents.assembly import Assembly
-
     agent, arguments, optimizers = cloudpickle.loads(packed)
     assembly = Assembly(agent, arguments, optimizers, layout=CompanionDevices(count, rank))
     assembly.environments.close()
     assembly.__enter__()  # for as long as this process lives
     backend = assembly.backend
-    backend.layout.hear = partial(_heard, weakref.ref(assembly))
+    backend.layout.hear = partial(_take_numbers, weakref.ref(assembly))
     backend.layout.kept = assembly
     backend.compile(assembly.algorithm.update)
     return backend

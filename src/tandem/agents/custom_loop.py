@@ -47,7 +47,7 @@ class CustomLoop:
         loss = np.full(len(whole.metrics["loss"]), float(total) / max(1, int(batches)), np.float32)
         return whole._replace(metrics={**whole.metrics, "loss": loss})
 
-    def step(self, inputs: Any) -> float:
+    def step(self, inputs: object) -> float:
         """An update by one of the mini-batches. Returns its loss."""
         if self._run is None or not isinstance(inputs, MiniBatch):
             raise SettingError(

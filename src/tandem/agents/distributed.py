@@ -169,7 +169,7 @@ class DistributedTraining(SavedAgent):
             batches += 1
         return total, batches
 
-    def distributed_train_step(self, inputs: Any) -> float:
+    def distributed_train_step(self, inputs: object) -> float:
         """Within `CTL`: an update by one of its mini-batches and those of all other workers.
         Returns its loss. SettingError for anything else."""
         loop = self._assembly.learner.loop if self._assembly is not None else None

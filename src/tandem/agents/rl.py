@@ -46,6 +46,7 @@ from tandem.backends.variables import assign_param
 from tandem.errors import SettingError, warn
 from tandem.runs.rotation import BackgroundWriter, Rotation, SavePolicy
 from tandem.streams import say
+from tandem.types import Array, Tree
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
@@ -125,7 +126,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
         self._chosen, self._assembly = True, None
         self._anew = self._restored is not None
 
-    def _train(self, train: TrainArguments, metric: Any, jit: bool) -> np.float32:
+    def _train(self, train: TrainArguments, metric: object, jit: bool) -> np.float32:
         """What `train` does in both frameworks: see `RL.train`."""
         arguments = self._set_arguments("train")
         if train.layout is None:
@@ -174,7 +175,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
         return run()
 
     def _assembled(
-        self, arguments: SetArguments, optimizer: Any, train: TrainArguments
+        self, arguments: SetArguments, optimizer: object, train: TrainArguments
     ) -> Assembly:
         """Returns the parts of the training for a call of `train`: those of the call before, or new
         ones where the agent has another environment or optimizer than they were made for, or steps
@@ -281,7 +282,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
         """Returns a matplotlib figure of both, shown where there is a screen."""
         return plots.episodes({"reward": self.reward_list, "loss": self.loss_list})
 
-    def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Any], float, int]:
+    def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Tree], float, int]:
         """Plays an episode without exploration, and returns (the states seen, the sum of rewards,
         the number of steps). Where a policy chooses in training, the action is the best one; else
         what `action` gives."""
@@ -309,7 +310,9 @@ class BaseAgent(DistributedTraining, AttributeViews):
         act, env = self._player(max_steps, mode)
         return animation.animate(act, env, path, 1, self.seed, max_steps, fps)
 
-    def _player(self, max_steps: int, mode: str | None = None) -> tuple[Callable[[Any], Any], Any]:
+    def _player(
+        self, max_steps: int, mode: str | None = None
+    ) -> tuple[Callable[[Tree], Array], Any]:
         """Returns a function of one observation, and an environment of its own to play in."""
         check_count("max_steps", max_steps, none=False)
         assembly = self._assembly or Assembly(self, self._arguments or SetArguments(), [])

@@ -216,10 +216,9 @@ class TrainCall:
         self._notify("on_batch_end", number, {"loss": loss})
 
     def should_stop(self) -> bool:
-        rounds = self.rounds
-        asked = self.agent.stop_training and (rounds is None or rounds.is_first)
-        ends = asked or self.train_loop.signal or self._raised
-        return bool(ends or (rounds is not None and rounds.over))
+        asked = self.agent.stop_training and (self.rounds is None or self.rounds.is_first)
+        over = self.rounds is not None and self.rounds.over
+        return bool(asked or self.train_loop.signal or self._raised or over)
 
     def _notify(self, name: str, number: int, logs: Logs) -> None:
         """Tells callbacks within a phase. What they raise ends it, and is raised after the block,

@@ -18,7 +18,7 @@ from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
 from tandem.errors import NetworkError, SettingError, brief
 from tandem.replay.scored import ScoredSampler
-from tandem.spaces import ActionMode
+from tandem.spaces import ActionMode, Leaf
 from tandem.types import AnyArray, Array, Batch, Tree, Update, leaves
 
 FOREVER = 2**62  # environment steps: episodes end a training, not steps
@@ -94,13 +94,17 @@ class AgentAlgorithm:
         self._gradients: dict[bool, MeasuredGradients] = {}
 
     @staticmethod
-    def action_mode(settings: Any, action: Any) -> ActionMode:
+    def action_mode(settings: Settings, action: Leaf) -> ActionMode:
         """What the agent's `action` gives is the environment's."""
         return "as_is"
 
     @staticmethod
     def exploration_noise(
-        settings: Settings, action: Any, rng: Any, shape: tuple[int, ...], progress: Array
+        settings: Settings,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
     ) -> Tree:
         """Returns (): policies and noise processes draw their own."""
         return ()
@@ -147,7 +151,7 @@ class AgentAlgorithm:
         self._check(losses, rows)
         return losses, replay.reported(self.reports, rows)
 
-    def _check(self, losses: list[Any], rows: int) -> None:
+    def _check(self, losses: list[Array], rows: int) -> None:
         if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
             raise NetworkError(
                 f"__call__ returned {len(losses)} losses for {len(self.optimizers)} optimizers.",
@@ -301,7 +305,7 @@ class FunctionGoals:
     def put(self, obs: Tree, goal: Array) -> Tree:
         return {**obs, GOAL: goal.astype(obs[GOAL].dtype)}
 
-    def judge(self, next_obs: Tree, goal: Array, info: Any) -> tuple[Array, Array]:
+    def judge(self, next_obs: Tree, goal: Array, info: object) -> tuple[Array, Array]:
         """Returns (reward float32 [B], done bool [B])."""
         state = next_obs[OBSERVATION]
         if self._takes_batches:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tandem.agents.agent_checkpoint import SavedAgent
 from tandem.agents.contract import SetArguments
 from tandem.envs.goals import OBSERVATION
-from tandem.types import AnyArray, Batch, Tree
+from tandem.types import AnyArray, Array, Batch, Tree
 
 
 class View:
@@ -39,7 +40,7 @@ class View:
 
 
 def _argument(name: str) -> View:
-    def read(agent: Any) -> Any:
+    def read(agent: SavedAgent) -> Any:
         arguments: SetArguments | None = agent._arguments
         return None if arguments is None else getattr(arguments, name)
 
@@ -48,7 +49,7 @@ def _argument(name: str) -> View:
 
 
 def _moving(name: str, rule: str) -> View:
-    def read(agent: Any) -> Any:
+    def read(agent: SavedAgent) -> Any:
         arguments: SetArguments | None = agent._arguments
         given = None if arguments is None else getattr(arguments, name)
         if arguments is None or given is None or (name == "alpha" and not arguments.PR):
@@ -64,7 +65,7 @@ def _moving(name: str, rule: str) -> View:
     return View(read)
 
 
-def _in_use(learner: Any, name: str, ppo: bool) -> Any:
+def _in_use(learner: Any, name: str, ppo: bool) -> float | None:
     """Returns what a training goes by."""
     schedule = learner.schedule
     if name == "alpha":
@@ -77,15 +78,15 @@ def _in_use(learner: Any, name: str, ppo: bool) -> Any:
 
 
 def _counter(name: str) -> View:
-    def read(agent: Any) -> int:
+    def read(agent: SavedAgent) -> int:
         assembly = agent._assembly
         return 0 if assembly is None else int(getattr(assembly.learner, name))
 
     return View(read)
 
 
-def _pool(part: Callable[[Batch, float], Any]) -> View:
-    def read(agent: Any) -> AnyArray:
+def _pool(part: Callable[[Batch, float], AnyArray | list[AnyArray]]) -> View:
+    def read(agent: SavedAgent) -> AnyArray | list[AnyArray]:
         assembly = agent._assembly
         if assembly is None or not len(assembly.learner.ring):
             return np.zeros(0, np.float32)
@@ -97,7 +98,7 @@ def _pool(part: Callable[[Batch, float], Any]) -> View:
     return View(read)
 
 
-def _state(obs: Tree) -> Any:
+def _state(obs: Tree) -> Array:
     """Returns observations as they are, and of those with a goal what was seen alone."""
     return obs[OBSERVATION] if isinstance(obs, dict) and OBSERVATION in obs else obs
 

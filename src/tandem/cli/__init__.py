@@ -39,6 +39,7 @@ from tandem.errors import (
 )
 from tandem.platforms import ENDING, FULL, UNHEARD
 from tandem.streams import Display
+from tandem.version import __version__
 
 REFUSED = (
     UnknownNameError,
@@ -165,8 +166,6 @@ def _command(words: list[str]) -> int:
         echo(_overview())
         return 0 if words else 2
     if words[0] == "--version":
-        from tandem.version import __version__
-
         echo(f"tandem {__version__}")
         return 0
     name, *rest = words

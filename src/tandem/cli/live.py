@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from tandem.cli import output
 from tandem.cli.text_curve import Line, text_curve
@@ -65,10 +68,6 @@ def _looks(
 
 
 def _in_terminal(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: TextIO) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
     console = Console(file=out, force_terminal=True)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as display:
         for each, _ in looks:

@@ -22,6 +22,7 @@ from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import runs_at_once
 from tandem.platforms import is_held, keep_to, own_cores
+from tandem.plots import curve
 from tandem.runs import config_file, progress
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
@@ -309,8 +310,6 @@ def _ending(code: int) -> str:
 
 def _draw(parent: Path, runs: list[Any]) -> None:
     """The curve of all runs that did not fail."""
-    from tandem.plots import curve
-
     try:
         folders = [run.folder for run in runs if not run.code]
         echo(f"curve: {curve(folders, parent / 'curve.png')}")

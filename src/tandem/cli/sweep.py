@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 from tandem import algorithms
 from tandem.cli import train
@@ -97,15 +103,12 @@ class _TrialsDisplay:
     each that is under way."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.live, self.console = quiet, None, _console()
+        self.quiet, self.console = quiet, _console()
+        self.live: Live | None = None
         self.evaluations, self.latest, self.names = 0, dict[int, str](), dict[str, int]()
-
-    live: Any
 
     def __enter__(self) -> None:
         if not self.quiet and sys.stderr.isatty():
-            from rich.live import Live
-
             self.console = _console(sys.stderr)
             self.live = Live(console=self.console, auto_refresh=False)
             self.live.start()
@@ -160,8 +163,6 @@ class _TrialsDisplay:
 
     def _refresh(self) -> None:
         if self.live is not None:
-            from rich.text import Text
-
             lines = "\n".join(f"trial {n}  {said}" for n, said in sorted(self.latest.items()))
             self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
 
@@ -210,23 +211,18 @@ def _names(made: sweeps.Sweep, shares: Iterable[str] = ()) -> dict[str, int]:
     return {n: max(len(n), len(str(getattr(made.base, n))) + 4) for n in names}
 
 
-def _console(file: Any = None) -> Any:
+def _console(file: TextIO | Display | None = None) -> Console:
     """Prints tables to the stdout of the command, or another terminal; to a file in full width."""
-    from rich.console import Console
-
     file = file or Display(stream())
     width = None if file.isatty() else FULL_WIDTH
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
 
 
 def _table(
-    console: Any, names: dict[str, int], trials: Sequence[SweepTrial], show_header: bool = True
-) -> Any:
+    console: Console, names: dict[str, int], trials: Sequence[SweepTrial], show_header: bool = True
+) -> Table:
     """A row for each trial, with the first settings of `names`: as many as the console has room
     for."""
-    from rich.measure import Measurement
-    from rich.table import Table
-
     roomy = console.options.update(width=FULL_WIDTH)
     for count in range(len(names), -1, -1):
         table = Table(box=None, pad_edge=False, header_style="", show_header=show_header)

@@ -21,7 +21,7 @@ UPDATES = ("update", "learn_from")  # what agents learn by
 FAREWELLS = ("finish", "leave")  # what one who waits may call all the same
 RELEASE_SECONDS = 1.0  # after which one that waits asks again, so that threads are there for all
 
-Call = tuple[str, tuple[Any, ...], dict[str, Any]]  # a method's name, its arguments
+Call = tuple[str, tuple[object, ...], dict[str, object]]  # a method's name, its arguments
 
 
 class Agent:
@@ -35,13 +35,13 @@ class Agent:
     A class needs this base for its defaults alone: any with `choose_action` and `update` will do.
     """
 
-    _firing: Callable[[Any], None] | None = None  # set where someone else acts for it
+    _firing: Callable[[Tree], None] | None = None  # set where someone else acts for it
 
-    def __init__(self, sync: bool = True, **kwargs: Any) -> None:
+    def __init__(self, sync: bool = True, **kwargs: object) -> None:
         self.sync = sync
         self.__dict__.update(kwargs)
 
-    def choose_action(self, state: Tree) -> Any:
+    def choose_action(self, state: Tree) -> Tree:
         raise NotImplementedError(f"{type(self).__name__} has no choose_action(state).")
 
     def update(self, *transition: Any) -> None:
@@ -53,13 +53,13 @@ class Agent:
         if not self.sync:
             self._fire(self._acting().state_dict())
 
-    def _fire(self, param: Any) -> None:
+    def _fire(self, param: Tree) -> None:
         """Hands parameters to all who act for this agent: arrays and tensors in dicts, lists and
         tuples, which may change afterwards. The newest count; nothing where nobody else acts."""
         if self._firing is not None:
             self._firing(param)
 
-    def _update_model(self, param: Any) -> None:
+    def _update_model(self, param: Tree) -> None:
         """Called where the copy acts, with what was fired, on the CPU. Loads it into the network
         that acts."""
         self._acting().load_state_dict(param)
@@ -93,7 +93,7 @@ class AgentSpec(NamedTuple):
     agent_class: type
     sync: bool
     num: int
-    hyperparameters: dict[str, Any]
+    hyperparameters: dict[str, object]
 
     def make(self) -> Any:
         """An agent, which is told `sync` if its class takes it."""
@@ -119,7 +119,7 @@ class Reply(NamedTuple):
 
     value: object
     version: int
-    params: list[Any]
+    params: list[object]
     wait: bool
     done: int = 0
 
@@ -145,16 +145,16 @@ class AgentHost:
         spec: AgentSpec,
         store: Any,
         seconds: float,
-        put: Callable[[Any], Any] = lambda param: param,
-        notify: Callable[[int, Any], None] = lambda version, param: None,
+        put: Callable[[Tree], object] = lambda param: param,
+        notify: Callable[[int, object], None] = lambda version, param: None,
     ) -> None:
         self.key, self._spec, self.store, self.seconds = key, spec, store, seconds
         self._put, self._notify = put, notify
         self.version = 0  # rises with every update, and with all that is fired
-        self.params: list[Any] = []  # a reference of the parameters that were published last
+        self.params: list[object] = []  # a reference of the parameters that were published last
         self.params_version = 0
-        self._fired: list[Any] = []
-        self.stored: Any = None  # what `store.put` returned last
+        self._fired: list[Tree] = []
+        self.stored: object = None  # what `store.put` returned last
         self._lock = threading.Condition()
         self.agent = spec.make()
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
@@ -172,7 +172,7 @@ class AgentHost:
         name means what it may."""
         return getattr(self.agent, name, None) if learns_from_blocks(self.agent) else None
 
-    def fire(self, param: Any) -> None:
+    def fire(self, param: Tree) -> None:
         """Parameters for all who act; sent when the calls under way are done, the newest alone."""
         self._fired = [param]
 
@@ -231,12 +231,12 @@ class AgentHost:
             self.params, self.params_version = params, self.version
         self._notify(self.version, params[0])
 
-    def newest(self) -> tuple[int, list[Any]]:
+    def newest(self) -> tuple[int, list[object]]:
         """Returns (version, [parameters]) of what was published last."""
         with self._lock:
             return self.params_version, self.params
 
-    def look_up(self, name: str) -> tuple[str, Any]:
+    def look_up(self, name: str) -> tuple[str, object]:
         """Returns what an attribute of the agent is: ("method", None), ("value", itself) or
         ("nothing", None)."""
         if name.startswith("_") or not hasattr(self.agent, name):
@@ -268,19 +268,19 @@ class ActingCopy:
     """An agent that only acts, by the parameters that came last. newest: returns (version,
     [parameters]) of the agent."""
 
-    def __init__(self, spec: AgentSpec, newest: Callable[[], tuple[int, list[Any]]]) -> None:
+    def __init__(self, spec: AgentSpec, newest: Callable[[], tuple[int, list[object]]]) -> None:
         self.agent, self._newest_of_agent = spec.make(), newest
         self.version = 0
-        self._received: tuple[int, list[Any]] = (0, [])
+        self._received: tuple[int, list[object]] = (0, [])
         self._asked = False  # for what was fired before this one was made
 
-    def receive(self, version: int, param: Any) -> None:
+    def receive(self, version: int, param: object) -> None:
         """Takes newer parameters; it acts on them from the next call on. Called in a thread beside
         the agent's."""
         if version > self._received[0]:
             self._received = (version, [param])
 
-    def newest(self) -> tuple[int, list[Any]]:
+    def newest(self) -> tuple[int, list[object]]:
         """Returns (version, [parameters]) of what came last."""
         return self._received
 

@@ -11,13 +11,15 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tandem.errors import CheckpointError, SettingError, TandemError
 from tandem.runs import checkpoint
-from tandem.types import AnyArray, JSONDict, State
+from tandem.types import AnyArray, Array, JSONDict, State, Tree
+
+T = TypeVar("T")
 
 PLAIN = (bool, int, float, str)
 NUMBERS = (np.bool_, np.integer, np.floating)  # as counters become that are added to by NumPy
@@ -124,7 +126,7 @@ def _attributes(agent: object) -> Iterator[tuple[str, Any]]:
         yield from ((f"{name}.{k}", v) for k, v in entries if not isinstance(v, PLAIN + NUMBERS))
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     """What an attribute is: "plain", "keras", "module", "optimizer", or "" for anything else."""
 
     def can(*methods: str) -> bool:
@@ -154,7 +156,7 @@ def _json(value: object) -> bool:
     )
 
 
-def _numpy(tensor: Any) -> AnyArray:
+def _numpy(tensor: Array) -> AnyArray:
     x = tensor.detach().cpu()
     return np.array((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
 
@@ -162,7 +164,7 @@ def _numpy(tensor: Any) -> AnyArray:
 # Copies, for what goes to another process or comes from one
 
 
-def on_cpu(param: Any) -> Any:
+def on_cpu(param: Tree) -> Tree:
     """A copy of parameters: dicts, lists and tuples stay what they are, tensors are on the CPU,
     arrays are copied."""
     if isinstance(param, dict):
@@ -175,11 +177,11 @@ def on_cpu(param: Any) -> Any:
     return np.array(param) if isinstance(param, np.ndarray) else param
 
 
-def copied(value: Any) -> Any:
+def copied(value: T) -> T:
     """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the
     next step into them."""
 
-    def copy(x: Any) -> Any:
+    def copy(x: Array) -> Array:
         if isinstance(x, np.ndarray):
             return x.copy()
         tensor = callable(getattr(x, "detach", None)) and callable(getattr(x, "clone", None))
@@ -188,7 +190,7 @@ def copied(value: Any) -> Any:
     return _mapped(copy, value)
 
 
-def writable(value: Any) -> Any:
+def writable(value: T) -> T:
     """With copies of those arrays in dicts, lists and tuples that are read-only, as those are that
     lie in Ray's object store."""
 
@@ -198,7 +200,7 @@ def writable(value: Any) -> Any:
     return _mapped(copy, value)
 
 
-def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+def _mapped(function: Callable[[Array], Array], value: Tree) -> Tree:
     if type(value) in (dict, OrderedDict):
         return type(value)((k, _mapped(function, v)) for k, v in value.items())
     if type(value) in (list, tuple) or (isinstance(value, tuple) and _named(value)):
@@ -206,7 +208,7 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
-def _sequence(value: Any, function: Callable[[Any], Any]) -> Any:
+def _sequence(value: Tree, function: Callable[[Array], Array]) -> Tree:
     parts = [function(v) for v in value]
     return type(value)(*parts) if _named(value) else type(value)(parts)
 

@@ -18,6 +18,7 @@ from tandem.cluster.sampler import SamplerConfig, TrajectorySampler, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate, side_by_side
 from tandem.collect.trajectories import split_environments, split_steps
+from tandem.envs.factory import EnvLike
 from tandem.errors import SettingError, UnknownNameError, note
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
@@ -71,14 +72,14 @@ class AlgorithmAgent(Agent):
         sync: bool = True,
         *,
         algorithm: str | type[Algorithm],
-        observation_space: Any,
-        action_space: Any,
+        observation_space: object,
+        action_space: object,
         rewards_space: Any = None,
         framework: str | None = None,
-        network: Any = None,
+        network: object = None,
         device: str = "auto",
         seed: int = 0,
-        **settings: Any,
+        **settings: object,
     ) -> None:
         super().__init__(sync)
         self.config = _config(algorithm, settings, framework, device, seed, network is not None)
@@ -254,14 +255,14 @@ class AlgorithmAgent(Agent):
     # Afterwards
 
     def evaluate(
-        self, env: Any, episodes: int = 10, seed: int = 0, max_steps: int = 0
+        self, env: EnvLike, episodes: int = 10, seed: int = 0, max_steps: int = 0
     ) -> Evaluation:
         """Its deterministic returns in an environment (an id, or a callable that makes one),
         without anything being learned; max_steps as in `tandem.evaluate`."""
         algorithm, weights = type(self.algorithm), self._weights()
         networks = {role: fixed(self._backend.networks[role], w) for role, w in weights.items()}
         actor = PolicyActor(algorithm, self._settings, self._spaces.action, networks)
-        mode: Any = algorithm.action_mode(self._settings, self._spaces.action)
+        mode = algorithm.action_mode(self._settings, self._spaces.action)
         seed = derived(seed, "evaluate")
         many = side_by_side(env)
         played = evaluate(

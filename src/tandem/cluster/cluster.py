@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -68,11 +68,11 @@ class Cluster:
     def make_agent(
         self,
         name: str,
-        agent_class: Any,
+        agent_class: object,
         sync: bool = True,
         num: int = 1,
-        resource: dict[str, Any] | None = None,
-        **hyperparameters: Any,
+        resource: Mapping[str, object] | None = None,
+        **hyperparameters: object,
     ) -> list[Proxy]:
         """Makes `num` agents of a name, and gives a proxy of each. They are made with the
         hyperparameters, and with `sync` if they take it. Where there is the name already, made by
@@ -178,10 +178,10 @@ class Cluster:
     def make_runner(
         self,
         name: str,
-        runner_class: Any,
-        args: Any = None,
+        runner_class: object,
+        args: object = None,
         num: int = 1,
-        resource: dict[str, Any] | None = None,
+        resource: Mapping[str, object] | None = None,
     ) -> Runners:
         """Makes `num` runners of a name, each in a process of its own, with a core reserved for it,
         or what `resource` says. Each is made with as many of (args, local_rank) as its class takes.
@@ -290,7 +290,7 @@ class Runners(list[Any]):
     def __init__(
         self,
         name: str,
-        handles: list[Any],
+        handles: Sequence[object],
         ranks: list[int],
         namespace: Namespace | None,
         cluster: Cluster,
@@ -330,13 +330,14 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
                 group, i = runners[references.index(reference)]
                 _result(reference, f"runner {group.name!r} of rank {group.ranks[i]}")
             if not ready and not warned:
-                asked = {
-                    f"runner {group.name!r} of rank {group.ranks[i]}": group[i]
-                    .ranks.options(concurrency_group="control")
-                    .remote()
-                    for group, i in runners
-                }
-                warned = _warn_of_late(asked)
+                warned = _warn_of_late(
+                    {
+                        f"runner {group.name!r} of rank {group.ranks[i]}": group[i]
+                        .ranks.options(concurrency_group="control")
+                        .remote()
+                        for group, i in runners
+                    }
+                )
     except BaseException:
         for group, i in runners:
             ray.kill(group[i])
@@ -344,7 +345,7 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
     return [writable(result) for result in ray.get(references)]
 
 
-def _warn_of_late(asked: dict[str, Any]) -> bool:
+def _warn_of_late(asked: Mapping[str, object]) -> bool:
     """Warns of the actors that do not answer for a while: they may wait for a node, or a core, that
     never comes. Returns whether there are any.
 
@@ -365,7 +366,7 @@ def _warn_of_late(asked: dict[str, Any]) -> bool:
     return bool(late)
 
 
-def _result(reference: Any, name: str) -> Any:
+def _result(reference: object, name: str) -> Any:
     """What a runner returned, or WorkerError with its name."""
     ray = library()
     try:

@@ -75,7 +75,7 @@ class Proxy:
             )
         super().__setattr__(name, value)
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
+    def __reduce__(self) -> str | tuple[object, ...]:
         raise SettingError(
             f"the proxy of the agent {self._name!r} cannot be sent to another process: its queued "
             "steps would be lost.",
@@ -103,7 +103,7 @@ class LocalProxy(Proxy):
     def flush(self) -> None:
         """Nothing is held back. What is not a block yet stays: `finish` would drop it."""
 
-    def _look_up(self, name: str) -> tuple[str, Any]:
+    def _look_up(self, name: str) -> tuple[str, object]:
         return self._host.look_up(name)
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
@@ -126,7 +126,7 @@ class _ActorProxy(Proxy):
         self._actor, self._queue = actor, list[Call]()
         super().__init__(name, caller)
 
-    def _look_up(self, name: str) -> tuple[str, Any]:
+    def _look_up(self, name: str) -> tuple[str, object]:
         kind, value = self._actor.call("look_up", name)
         return kind, value
 
@@ -187,8 +187,8 @@ class AsyncProxy(_ActorProxy):
         self._records = False  # whether that writes down blocks: from its first action on
         self._joined = False  # whether the agent knows that steps will come from here
         self._queued_at = 0.0
-        self._in_flight: list[tuple[Any, tuple[Any, ...]]] = []  # (reference, arguments)
-        self._version, self._params = 0, list[Any]()  # of the parameters that came last
+        self._in_flight: list[tuple[object, tuple[object, ...]]] = []  # (reference, arguments)
+        self._version, self._params = 0, list[object]()  # of the parameters that came last
         self._reply = Reply(None, 0, [], False)
         super().__init__(name, caller, actor)
 

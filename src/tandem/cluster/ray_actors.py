@@ -6,9 +6,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from tandem.cluster.agent_host import (
@@ -36,7 +36,7 @@ RESTART_VERSIONS = 1 << 32  # more versions than any agent comes to
 COPY_SECONDS = 5.0  # that a restarted agent waits for newer parameters from its copy
 
 # by (cluster, namespace): the store, which lives as long as somebody holds it, and its folder
-_stores: dict[tuple[str, str], tuple[Any, str | None]] = {}
+_stores: dict[tuple[str, str], tuple[object, str | None]] = {}
 
 
 class ActorHandle:
@@ -46,10 +46,10 @@ class ActorHandle:
     name: what to call it in messages. patience: seconds that it may be away.
     """
 
-    def __init__(self, actor: Any, name: str, patience: float) -> None:
+    def __init__(self, actor: object, name: str, patience: float) -> None:
         self.actor, self.name, self.patience = actor, name, patience
 
-    def send(self, method: str, *args: object, group: str = "") -> Any:
+    def send(self, method: str, *args: object, group: str = "") -> object:
         """Calls a method without waiting. Returns a reference of its result."""
         self._ray()
         remote = getattr(self.actor, method)
@@ -57,7 +57,7 @@ class ActorHandle:
             remote = remote.options(concurrency_group=group)
         return submit(remote.remote, f"what {self.name} is given", *args)
 
-    def receive(self, reference: Any, method: str, *args: object, group: str = "") -> Any:
+    def receive(self, reference: object, method: str, *args: object, group: str = "") -> Any:
         """The result of what was sent. Where the actor was away, the same is sent again, until its
         patience is over. WorkerError where it is gone for good; what its code raised is raised
         here, with its traceback in the notes."""
@@ -79,11 +79,11 @@ class ActorHandle:
         """Calls a method and waits for its result, as `receive` does."""
         return self.receive(self.send(method, *args, group=group), method, *args, group=group)
 
-    def ready(self, reference: Any) -> bool:
+    def ready(self, reference: object) -> bool:
         """Whether a result is there."""
         return bool(self._ray().wait([reference], timeout=0)[0])
 
-    def fetch(self, reference: Any) -> Any:
+    def fetch(self, reference: object) -> Any:
         """What a reference stands for; None where it was lost with its owner."""
         ray = self._ray()
         try:
@@ -91,7 +91,7 @@ class ActorHandle:
         except (ray.exceptions.ObjectLostError, ray.exceptions.RayActorError):
             return None
 
-    def _ray(self) -> Any:
+    def _ray(self) -> ModuleType:
         """WorkerError where this process has left its cluster: Ray would start another one, without
         a word."""
         ray = library()
@@ -104,7 +104,7 @@ class ActorHandle:
         return ray
 
 
-def submit(remote: Callable[..., Any], what: str, *args: object) -> Any:
+def submit(remote: Callable[..., object], what: str, *args: object) -> object:
     """What Ray's `remote` returns. SettingError, with `what` it was, where something of it cannot
     be pickled."""
     try:
@@ -160,9 +160,9 @@ class Namespace:
             }
         )
 
-    def all_of(self, name: str) -> list[Any]:
+    def all_of(self, name: str) -> list[object]:
         """The actors of a name with a number, in order."""
-        actors: list[Any] = []
+        actors: list[object] = []
         while (actor := self.find(f"{name}/{len(actors)}")) is not None:
             actors.append(actor)
         return actors
@@ -215,10 +215,10 @@ class Namespace:
             refuse_other_folder(self.folder, folder)
         return self._store_handle(actor)
 
-    def _store_handle(self, actor: Any) -> ActorHandle:
+    def _store_handle(self, actor: object) -> ActorHandle:
         return ActorHandle(actor, "the store of agents' states", self.patience)
 
-    def make_agent(self, name: str, spec: AgentSpec, resource: dict[str, Any] | None) -> None:
+    def make_agent(self, name: str, spec: AgentSpec, resource: Mapping[str, object] | None) -> None:
         """The actors of an agent, and of its copies, where they are not there."""
         ray = library()
         # detached: else they would end with the runner that made them
@@ -237,18 +237,17 @@ class Namespace:
         host_class: type,
         name: str,
         runner_class: type,
-        args: Any,
+        args: object,
         ranks: list[int],
-        resource: dict[str, Any] | None,
-    ) -> list[Any]:
+        resource: Mapping[str, object] | None,
+    ) -> list[object]:
         """The actors of the runners of a name, which must be new."""
         host = library().remote(concurrency_groups={"control": 1})(host_class)
         options = self._options(resource, 1)
-        what = f"runner {name!r}, its class with its args,"
         return [
             submit(
                 host.options(**options, name=f"runner/{name}/{i}").remote,
-                what,
+                f"runner {name!r}, its class with its args,",
                 runner_class,
                 args,
                 rank,
@@ -265,7 +264,7 @@ class Namespace:
                 if (actor := self.find(key)) is not None:
                     library().kill(actor)
 
-    def _options(self, resource: dict[str, Any] | None, cpus: float) -> dict[str, Any]:
+    def _options(self, resource: Mapping[str, object] | None, cpus: float) -> dict[str, object]:
         """A runner takes a core, as environments do. Agents reserve none: runners mostly wait while
         they learn, and a program that makes as many runners as there are cores is not to wait for
         ever for a place for its agent."""
@@ -277,8 +276,13 @@ class Namespace:
                 "scheduling_strategy, ...",
                 "leave these out; tandem sets them.",
             )
-        restarts = {"max_restarts": self.restarts, "max_task_retries": self.restarts}
-        return {"num_cpus": cpus, **restarts, **resource, "namespace": self.name}
+        return {
+            "num_cpus": cpus,
+            "max_restarts": self.restarts,
+            "max_task_retries": self.restarts,
+            **resource,
+            "namespace": self.name,
+        }
 
 
 def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:
@@ -348,7 +352,7 @@ class RemoteHost(AgentHost):
             raise self._failed
         return super().perform(caller, writable(calls), version)
 
-    def _notify_copy(self, version: int, reference: Any) -> None:
+    def _notify_copy(self, version: int, reference: object) -> None:
         if self._copy is None:
             self._copy = self._namespace.find(f"agent/{self.key}/copy")
         if self._copy is not None:
@@ -404,7 +408,7 @@ class RemoteCopy(ActingCopy):
     def perform(self, caller: str, calls: list[Call], version: int) -> Reply:
         return super().perform(caller, writable(calls), version)
 
-    def _newest_of_host(self) -> tuple[int, list[Any]]:
+    def _newest_of_host(self) -> tuple[int, list[object]]:
         host = self._namespace.handle(self._key, self._namespace.patience)
         if host is None:
             return 0, []

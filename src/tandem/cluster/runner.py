@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -25,7 +25,7 @@ class _MadeHere(type):
     that does not call super().__init__(), and of a dataclass, whose `__init__` is not there yet
     when `__init_subclass__` is called."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
         proxies: list[LocalProxy] = []
         with agents_here(proxies):
             runner = super().__call__(*args, **kwargs)
@@ -50,7 +50,7 @@ class Runner(metaclass=_MadeHere):
     def __init__(self, args: Any = None, local_rank: int = 0) -> None:
         self.args, self.local_rank = args, local_rank
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "run" in cls.__dict__:
             cls.run = _runs_here(cls.__dict__["run"])  # type: ignore[method-assign]
@@ -59,9 +59,9 @@ class Runner(metaclass=_MadeHere):
         raise NotImplementedError(f"{type(self).__name__} has no run().")
 
 
-def _runs_here(run: Callable[..., Any]) -> Callable[..., Any]:
+def _runs_here(run: Callable[[Runner], Any]) -> Callable[..., Any]:
     @functools.wraps(run)
-    def wrapped(self: Any) -> Any:
+    def wrapped(self: Runner) -> object:
         if self._proxies is None or is_here():
             return run(self)
         return run_here(self)
@@ -69,13 +69,15 @@ def _runs_here(run: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def plain_class(runner_class: Any) -> Any:
+def plain_class(runner_class: object) -> Any:
     """The user's class, where it was decorated by ray.remote."""
     metadata = getattr(runner_class, "__ray_metadata__", None)
     return runner_class if metadata is None else metadata.modified_class
 
 
-def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bool = False) -> Any:
+def construct(
+    runner_class: object, args: object, rank: int, local_rank: int, here: bool = False
+) -> Any:
     """A runner with its ranks, made by as many of (args, local_rank) as its `__init__` takes;
     without args where it needs none.
     here: its agents live in this process, too. SettingError where it takes none and there are
@@ -100,7 +102,7 @@ def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bo
     return runner
 
 
-def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[str, int]]:
+def _arguments(cls: type, args: object, local_rank: int) -> tuple[list[object], dict[str, int]]:
     """What of (args, local_rank) a class's `__init__` takes: by position, and by keyword."""
     init = inspect.getattr_static(cls, "__init__")
     try:
@@ -150,7 +152,9 @@ class RunnerHost:
     """Where a runner lives, if Ray keeps it. It is made anew, and run anew, after its process was
     lost."""
 
-    def __init__(self, runner_class: Any, args: Any, rank: int, local_rank: int, name: str) -> None:
+    def __init__(
+        self, runner_class: object, args: object, rank: int, local_rank: int, name: str
+    ) -> None:
         set_identity(f"runner/{name}/{local_rank}")
         self._ranks, self._name = (rank, local_rank), name
         self._runner: Any = None
@@ -176,7 +180,9 @@ class RunnerHost:
         proxy.close_all()
         return result
 
-    def call(self, method: str, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    def call(
+        self, method: str, args: tuple[object, ...] = (), kwargs: Mapping[str, object] | None = None
+    ) -> Any:
         if self._failed is not None:
             raise self._failed
         return getattr(self._runner, method)(*writable(args), **writable(kwargs or {}))
@@ -210,7 +216,7 @@ def agents_here(proxies: list[LocalProxy]) -> Iterator[None]:
         _current.reset(token)
 
 
-def run_here(runner: Any) -> Any:
+def run_here(runner: Any) -> object:
     """What a runner's run() returns, in this process; its agents have learned from all of it then,
     and their states are stored."""
     result = None

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.base import Algorithm, Settings
 from tandem.collect.actor import PolicyActor, RandomActor
 from tandem.collect.collector import reset_where
 from tandem.collect.trained_agent import rows_of
@@ -22,8 +23,8 @@ from tandem.vector_actions import restored
 class SamplerConfig(NamedTuple):
     """What a sampler is made of."""
 
-    algorithm_class: Any
-    settings: Any
+    algorithm_class: type[Algorithm]
+    settings: Settings
     observation: Spec
     action: Leaf
     steps: int  # of each environment in a block
@@ -200,7 +201,8 @@ class TrajectorySampler:
         shape, settings = (config.steps, self.n), config.settings
         begin = self._agent_steps + self._steps * self._members
         self._first_state = self._state
-        self._acting: tuple[Any, Tree]  # who acts in this block, with what randomness
+        # who acts in this block, with what randomness
+        self._acting: tuple[PolicyActor | RandomActor, Tree]
         if begin < settings.learning_starts:
             self._acting = (self.random_actor, self.random_actor.noise(rng, shape))
             return

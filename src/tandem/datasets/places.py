@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from tandem.errors import SettingError, needs
 
@@ -12,7 +12,7 @@ ID = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")  # as in cartpole/ppo-v0
 DATA, METADATA = "data", "metadata.json"
 
 
-def library() -> Any:
+def library() -> ModuleType:
     """Minari. EngineError where it, or what it stores by, is not installed."""
     with needs("Minari", "and h5py to store episodes", "pip install 'tandem-rl[data]'."):
         import h5py  # noqa: F401
@@ -28,7 +28,7 @@ def is_id(name: str) -> bool:
     return ID.fullmatch(name) is not None and not of_one_letter
 
 
-def as_name(what: str, value: Any) -> str:
+def as_name(what: str, value: object) -> str:
     """The path or the id of a data set, as text. SettingError for anything else."""
     if not isinstance(value, str | Path) or not str(value):
         raise SettingError(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tandem.errors import HubError, SettingError, needs
+from tandem.version import __version__
 
 
 def library() -> Any:
@@ -21,8 +22,6 @@ def library() -> Any:
 
 def client() -> Any:
     """What speaks to the hub, at HF_ENDPOINT where that is set."""
-    from tandem.version import __version__
-
     return library().HfApi(
         endpoint=os.environ.get("HF_ENDPOINT") or None,
         library_name="tandem-rl",

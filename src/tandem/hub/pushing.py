@@ -9,6 +9,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from PIL import Image
+
+from tandem.animation import mp4
 from tandem.errors import CheckpointError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
@@ -125,10 +128,6 @@ def _the_run(folder: Path) -> Run:
 
 def _as_video(gif: Path, out: Path) -> None:
     """The same images as MP4; the card has the GIF."""
-    from PIL import Image
-
-    from tandem.animation import mp4
-
     with Image.open(gif) as picture:
         rate = 1000 / max(float(picture.info.get("duration", 40)), 1.0)
         size = (picture.width // 2 * 2, picture.height // 2 * 2)
@@ -137,7 +136,7 @@ def _as_video(gif: Path, out: Path) -> None:
                 video.send(frame.crop((0, 0, *size)).tobytes())
 
 
-def _frames(picture: Any) -> Iterator[Any]:
+def _frames(picture: Any) -> Iterator[Image.Image]:
     for i in range(picture.n_frames):
         picture.seek(i)
         yield picture.convert("RGB")

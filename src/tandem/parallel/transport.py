@@ -38,7 +38,7 @@ class SharedMemoryTransport:
     def __init__(
         self,
         make: Callable[..., Responder],
-        spec: Any,
+        spec: object,
         weights: Weights,
         shapes: Mapping[int, Mapping[int, Mapping[str, ShapeDtype]]],
     ) -> None:
@@ -53,7 +53,7 @@ class SharedMemoryTransport:
             slot: SharedArrays.create(weight_shapes) for slots in shapes.values() for slot in slots
         }
 
-    def start(self, worker: Worker, *more: Any) -> Process:
+    def start(self, worker: Worker, *more: object) -> Process:
         """Starts a worker, for the first time or again."""
         slots = {
             slot: (self._weights[slot].handle, arrays.handle)
@@ -89,7 +89,7 @@ class SharedMemoryWorker:
     def __init__(
         self,
         make: Callable[..., Responder],
-        arguments: tuple[Any, ...],
+        arguments: tuple[object, ...],
         roles: tuple[str, ...],
         slots: Mapping[int, tuple[Handle, Handle]],
     ) -> None:
@@ -119,7 +119,7 @@ class RayTransport:
     def __init__(
         self,
         make: Callable[..., Responder],
-        spec: Any,
+        spec: object,
         address: str,
         cpus: float,
         count: int,
@@ -130,9 +130,9 @@ class RayTransport:
         cluster.wait_for_cpus(self._ray, count * cpus, patience)
         self._spec = cluster.put(self._ray, spec)
         self._actors: dict[int, cluster.RayActor] = {}  # by a worker's first environment
-        self._weights: dict[int, Any] = {}  # by slot: references to the object store
+        self._weights: dict[int, object] = {}  # by slot: references to the object store
 
-    def start(self, worker: Worker, *more: Any) -> cluster.RayActor:
+    def start(self, worker: Worker, *more: object) -> cluster.RayActor:
         """In the worker's actor, which Ray may have started again."""
         actor = self._actors.get(worker.first)
         if actor is None or actor.ended:

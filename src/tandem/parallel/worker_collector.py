@@ -73,7 +73,7 @@ class WorkerCollector:
         self.actors, self.noises = spec.actors, spec.noises
 
     def respond(
-        self, message: tuple[int, int, list[Any]], weights: Weights, arrays: Mapping[str, Array]
+        self, message: tuple[int, int, list[object]], weights: Weights, arrays: Mapping[str, Array]
     ) -> tuple[BlockInfo, dict[str, Array]]:
         """Collects (steps, number of the actor), with noise from the arrays, after some calls in
         the environments. Returns the packed block."""
@@ -86,12 +86,12 @@ class WorkerCollector:
         block = self.collector.collect(steps, self.actors[number], noise)
         return BlockInfo.of(block, self.collector.episodes), pack(block)
 
-    def attribute(self, name: str, calls: list[Any]) -> list[Any]:
+    def attribute(self, name: str, calls: list[object]) -> list[Any]:
         """The values of an attribute after these calls."""
         self.collector.make_calls(calls)
         return self.collector.attribute(name)
 
-    def state(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
+    def state(self, calls: list[object]) -> tuple[JSONDict, dict[str, Array]]:
         """Of the collector, after these calls."""
         self.collector.make_calls(calls)
         return self.collector.state()

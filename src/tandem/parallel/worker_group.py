@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.collect.trajectories import EndedEpisode
 from tandem.errors import WorkerError
-from tandem.types import EpisodeResult
+from tandem.types import Array, EpisodeResult
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
 
 # seconds that an answer has at least once a run is to end: after other answers, and before any
@@ -44,7 +44,7 @@ class Worker:
         """Its episodes, with the numbers that its environments have among all."""
         return [EndedEpisode(t, EpisodeResult(self.first + e.env, *e[1:])) for t, e in episodes]
 
-    def ask(self, name: str, *arguments: Any) -> None:
+    def ask(self, name: str, *arguments: object) -> None:
         """See `Process.ask`."""
         assert self.process is not None
         self.asked.append(time.monotonic())
@@ -81,7 +81,7 @@ class WorkerGroup:
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
-        self.calls: list[Any] = []  # in all environments, in order: see `calls_for`
+        self.calls: list[object] = []  # in all environments, in order: see `calls_for`
         # seconds from request to answer, of the newest: earlier ones had to import and compile
         self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
@@ -163,7 +163,7 @@ class WorkerGroup:
         worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
 
-    def calls_for(self, worker: Worker, count: int | None = None) -> list[Any]:
+    def calls_for(self, worker: Worker, count: int | None = None) -> list[object]:
         """The calls that a worker has not had, of the first `count` or all: its next request takes
         them along. So they come before the same block in every worker, and again where one is
         started again."""
@@ -171,7 +171,7 @@ class WorkerGroup:
         worker.called += len(due)
         return due
 
-    def gather(self, name: str, *arguments: Any) -> list[Any]:
+    def gather(self, name: str, *arguments: object) -> list[Any]:
         """Returns each worker's answer to one request."""
 
         def once_more(worker: Worker) -> None:
@@ -180,7 +180,7 @@ class WorkerGroup:
         return self._answers(once_more, once_more)
 
     def gather_after_calls(
-        self, name: str, *arguments: Any, again: Callable[[Worker], None] = lambda worker: None
+        self, name: str, *arguments: object, again: Callable[[Worker], None] = lambda worker: None
     ) -> list[Any]:
         """As `gather`, with the calls that a worker has not had as the last argument. `again`
         repeats the other open requests of a worker that was started again."""
@@ -199,7 +199,7 @@ class WorkerGroup:
             ask(worker)
         return [self.answer(i, again) for i in range(len(self.workers))]
 
-    def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> list[Any]:
+    def tell(self, name: str, each: Iterable[tuple[object, ...]]) -> list[Any]:
         """Sends each worker its own arguments; returns their answers."""
         for worker, arguments in zip(self.workers, each, strict=True):
             worker.ask(name, *arguments)
@@ -229,7 +229,7 @@ class WorkerGroup:
         end([w.process for w in self.workers if w.process is not None])
 
 
-def merge_arrays(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_arrays(states: Iterable[tuple[object, Mapping[str, Array]]]) -> dict[str, Array]:
     """The arrays of several states (data, arrays), by NUMBER/NAME."""
     return {f"{i}/{name}": x for i, (_, arrays) in enumerate(states) for name, x in arrays.items()}
 

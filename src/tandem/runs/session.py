@@ -4,7 +4,7 @@ however it comes."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -170,7 +170,7 @@ class Session:
             raise_again(self.signal)
 
     @process.within
-    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+    def events(self, stop_at: int | None = None) -> Generator[Event]:
         """See `TrainLoop.events`."""
         running.add(self.vector)
         self.is_open, self._opened[:] = True, self._own

@@ -38,14 +38,14 @@ class Signals:
             self.stop(signal.Signals(UNHEARD[0]).name)
         return self
 
-    def _caught(self, number: int, frame: Any) -> None:
+    def _caught(self, number: int, frame: object) -> None:
         if os.getpid() == self.process:
             self.stop(signal.Signals(number).name)
         signal.signal(number, signal.SIG_IGN if number == HANGUP else self._old[number])
         if os.getpid() != self.process and number not in FROM_TERMINAL:
             signal.raise_signal(number)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         _entered.remove(self)
         for number, old in self._old.items():
             # sessions may end in another order than they began: one that began later restores it

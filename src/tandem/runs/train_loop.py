@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ class TrainLoop:
             for kind, method in calls.METHODS.items()
         }
 
-    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+    def events(self, stop_at: int | None = None) -> Generator[Event]:
         """The events until `stop_at` environment steps or the run's length. If they are left early,
         as by `break`, the block under way is finished without events, and saved."""
         self._left = False

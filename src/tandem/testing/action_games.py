@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
 from tandem.testing.environments import Identity
+from tandem.types import Tree
 
 
 class Parts(Identity):
@@ -28,7 +27,7 @@ class Parts(Identity):
     def begin(self) -> None:
         self.symbol = int(self.np_random.integers(3))
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Tree) -> tuple[float, bool]:
         k = int(self.symbol)
         if action not in self.action_space:
             raise ValueError(f"{action} is not in {self.action_space}")

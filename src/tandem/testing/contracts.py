@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from tandem import algorithms, backends
-from tandem.algorithms.base import Algorithm, Forward
+from tandem.algorithms.base import Algorithm, Forward, Settings
 from tandem.algorithms.recurrent_batches import advance, later
+from tandem.backends.backend import Backend, Each, Loss, Network, Region
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
-from tandem.envs.factory import make, vectorize
+from tandem.envs.factory import EnvLike, make, vectorize
 from tandem.errors import NonFiniteError
 from tandem.learning.build import Spaces
 from tandem.learning.companions import Companions
@@ -36,7 +37,7 @@ from tandem.networks.renorm import moves
 from tandem.networks.unit import is_unit
 from tandem.settings import apply, check_ranges
 from tandem.testing import fakes
-from tandem.types import Array, Tree, leaves
+from tandem.types import Array, Batch, JSONDict, Tree, leaves
 
 Kind = type[Algorithm]
 Weights = dict[str, Array]
@@ -44,66 +45,60 @@ Weights = dict[str, Array]
 
 def begin(
     kind: Kind,
-    env: Any,
+    env: EnvLike,
     framework: str,
     *,
     seed: int = 0,
-    network: Any = None,
+    network: object = None,
     devices: int = 1,
     gradients_only: bool = False,
     compile: bool = False,
     **settings: Any,
 ) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
-    chosen: Any = apply(kind.Settings(), settings).settled(settings)
+    chosen = apply(kind.Settings(), settings).settled(settings)
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
     spaces = Spaces.of(environments)
     kind = algorithms.for_actions(kind, spaces.action)
     kind.check(spaces.observation, spaces.action, chosen)
-    made = partial(
-        _made, kind, spaces, framework, seed, network, chosen, devices, gradients_only, compile
+    make_backend = partial(
+        backends.make, framework, "cpu", compile="yes" if compile else "no", devices=devices
     )
+    copy = partial(_copy, kind, spaces, chosen, network, make_backend, seed, gradients_only)
     companions = None
     if devices > 1 and framework in backends.BY_PROCESSES:
-        companions = Companions(partial(_compiled, made), devices, 60.0)
-    algorithm = made(0)
+        companions = Companions(partial(_companion, copy), devices, 60.0)
+    algorithm = copy(0)
     loop = Loop(algorithm, algorithm.backend, environments, Generators(seed))
     if companions is not None:
         companions.join(loop.backend)
     return loop
 
 
-def _made(
+def _copy(
     kind: Any,
     spaces: Spaces,
-    framework: str,
+    settings: Settings,
+    network: object,
+    make_backend: Callable[..., Backend],
     seed: int,
-    network: Any,
-    settings: Any,
-    devices: int,
     gradients_only: bool,
-    compile: bool,
     rank: int,
-) -> Any:
-    observation, action = spaces.observation, spaces.action
-    sources = kind.sources(
-        observation, action, settings, network, spaces.observation_space, Generators(seed)
-    )
-    backend = backends.make(
-        framework,
-        "cpu",
-        seed=derived(seed, f"framework {rank}" if rank else "framework"),
-        compile="yes" if compile else "no",
-        devices=devices,
-        rank=rank,
+) -> Algorithm:
+    """The algorithm at its first weights, in the process of this rank."""
+    observation, action, space = spaces
+    sources = kind.sources(observation, action, settings, network, space, Generators(seed))
+    backend = make_backend(
+        seed=derived(seed, f"framework {rank}" if rank else "framework"), rank=rank
     )
     backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, settings)
 
 
-def _compiled(made: Callable[[int], Any], rank: int) -> Any:
-    algorithm = made(rank)
+def _companion(copy: Callable[[int], Algorithm], rank: int) -> Backend:
+    """The backend of the process of this rank, with the updates compiled that will be asked for."""
+    algorithm = copy(rank)
     compiled(algorithm)  # its learner's
     algorithm.backend.compile(algorithm.update)  # that of whoever holds it to a contract
     return algorithm.backend
@@ -137,23 +132,21 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     action of its policy, if there is none)."""
     names = ("net", "critic", "q", "q1", "q2", "actor")
     networks = _settled(loop, *(n for n in names if n in loop.backend.networks))
+    memory = loop.actor.initial_state(len(leaves(obs)[0]))
     if "critic" in networks and loop.algorithm.sequence:
-        return later(networks["critic"], obs, loop.actor.initial_state(len(leaves(obs)[0])))[:, 0]
+        return later(networks["critic"], obs, memory)[:, 0]
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
-        first = loop.actor.initial_state(len(leaves(obs)[0]))
-        return loop.algorithm.value(advance(networks["net"], obs, first)[0])
+        return loop.algorithm.value(advance(networks["net"], obs, memory)[0])
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
         q = networks["q"]
         if loop.algorithm.sequence and not loop.algorithm.team:
-            memory = loop.actor.initial_state(len(leaves(obs)[0]))
             return later(q, obs, memory).max(-1)
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
         return (policy.of(q, obs) if isinstance(policy, ActionValues) else q(obs)).max(-1)
-    memory = loop.actor.initial_state(len(leaves(obs)[0])) if loop.algorithm.sequence else ()
     if action is None:
         action = loop.algorithm.act(
             loop.settings, loop.random_actor.action, networks, obs, memory, None
@@ -162,33 +155,31 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if loop.algorithm.sequence:
         pair |= {"state": memory, "start": np.zeros(len(memory), np.float32)}
     meaning = getattr(loop.algorithm, "values", ScalarValues(1))
-    critics = [networks[n] for n in ("q", "q1", "q2") if n in networks]
+    critics = (networks[n] for n in ("q", "q1", "q2") if n in networks)
     return np.min([meaning.part(q(pair))[..., 0] for q in critics], axis=0)
 
 
-def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:
+def score(loop: Loop, env: EnvLike, episodes: int = 20, seed: int = 0) -> float:
     """Mean return of its deterministic policy."""
-    kind: Any = type(loop.algorithm)
+    kind = type(loop.algorithm)
     actor = PolicyActor(kind, loop.settings, loop.random_actor.action, _settled(loop, *kind.acting))
     mode = kind.action_mode(loop.settings, loop.random_actor.action)
-    returns = evaluate(actor, env, episodes, seed, action_mode=mode).returns
-    return float(np.mean(returns))
+    return float(np.mean(evaluate(actor, env, episodes, seed, action_mode=mode).returns))
 
 
 def solves(
     kind: Kind,
-    env: Callable[[], Any],
+    env: EnvLike,
     framework: str,
     *,
     least: float | None = None,
-    network: Any = None,
+    network: object = None,
     **settings: Any,
 ) -> Loop:
     """It reaches a mean return of `least` (by default 95 % of the environment's optimum)."""
     loop = begin(kind, env, framework, network=network, **settings)
     train(loop)
-    optimum = make(env).optimum
-    wanted = 0.95 * optimum if least is None else least
+    wanted = 0.95 * make(env).optimum if least is None else least
     mean_return = score(loop, env)
     assert mean_return >= wanted, (
         f"{kind.__name__} on {framework} scores {mean_return:.3f}; at least {wanted:.3f} was "
@@ -208,7 +199,7 @@ def agree(one: Weights, other: Weights, what: str) -> None:
 
 
 def reproducible(
-    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+    kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> Loop:
     """One seed gives one run, bit for bit; another seed another one."""
     loops = [
@@ -226,7 +217,13 @@ def reproducible(
 
 
 def resumes(
-    kind: Kind, env: Any, framework: str, *, updates: int = 10, network: Any = None, **settings: Any
+    kind: Kind,
+    env: EnvLike,
+    framework: str,
+    *,
+    updates: int = 10,
+    network: object = None,
+    **settings: Any,
 ) -> Loop:
     """What was saved and loaded elsewhere goes on to the same updates, bit for bit; saving changes
     nothing."""
@@ -250,7 +247,7 @@ def resumes(
 
 
 def touches_only_its_own(
-    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+    kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> list[str]:
     """Each optimizer changes its own networks and no other; without tracking, targets change not at
     all. Their names."""
@@ -259,42 +256,10 @@ def touches_only_its_own(
     while not names or len(done) < len(names):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
         algorithm, backend = loop.algorithm, loop.backend
-        minimize_joint, trust_region_step = backend.minimize, backend.trust_region_step
-        calls: list[Any] = []
-
-        def turn(optimizer: Any, calls: Any = calls) -> float:
-            if optimizer not in calls:  # an update may be traced more than once
-                calls.append(optimizer)
-            return float(calls.index(optimizer) == len(done))
-
-        def descend_only(
-            o: Any,
-            loss: Any,
-            b: Any,
-            rate: Any,
-            *rest: Any,
-            f: Any = minimize_joint,
-            turn: Any = turn,
-            **named: Any,
-        ) -> Any:
-            return f(o, loss, b, rate * turn(o), *rest, **named)
-
-        def improve_only(
-            o: Any,
-            g: Any,
-            d: Any,
-            b: Any,
-            radius: Any,
-            *rest: Any,
-            f: Any = trust_region_step,
-            turn: Any = turn,
-        ) -> Any:
-            return f(o, g, d, b, radius * turn(o), *rest)
-
-        backend.minimize, backend.trust_region_step = descend_only, improve_only
-        spec = loop.collector.environments
+        turns = _Turns(backend, len(done))
+        backend.minimize, backend.trust_region_step = turns.minimize, turns.trust_region_step
         rows = 4 * (loop.settings.rollout + 1) if algorithm.needs == "sequences" else 16
-        batch = fakes.first(fakes.batches(algorithm, spec.observation, spec.action, 1, rows), 1)
+        batch = made_up(loop, 1, rows)
         for name in ("tau", "average_tau"):
             if name in batch.settings:
                 batch.settings[name] = np.zeros(1, np.float32)
@@ -313,9 +278,11 @@ def touches_only_its_own(
             # a step of size 0 projects them again, which rounds
             and not (is_unit(n) and np.allclose(before[n], after[n], atol=1e-6))
         }
-        names = [o.name for o in calls]
+        names = [o.name for o in turns.optimizers]
         # what a loss compares with, and no gradient reaches, may be among its networks
-        owned = {n.name for n in calls[len(done)].networks if not n.name.endswith("_target")}
+        owned = {
+            n.name for n in turns.optimizers[len(done)].networks if not n.name.endswith("_target")
+        }
         assert changed == owned, (
             f"{kind.__name__} on {framework}: optimizer {names[len(done)]!r} changed {changed}, "
             f"not {owned}"
@@ -324,8 +291,59 @@ def touches_only_its_own(
     return names
 
 
+@runtime_checkable
+class _Optimizer(Protocol):
+    name: str
+    networks: list[Network]
+    size: int  # weights that it trains
+
+
+class _Turns:
+    """A backend's steps, of which only those of one optimizer, by its number, move weights."""
+
+    def __init__(self, backend: Backend, number: int) -> None:
+        self.optimizers: list[_Optimizer] = []  # in the order of their first steps
+        self._number = number
+        self._minimize, self._trust_region_step = backend.minimize, backend.trust_region_step
+
+    def minimize(
+        self,
+        optimizer: _Optimizer,
+        loss: Loss,
+        batch: Batch,
+        learning_rate: Array,
+        clip_norm: Array | None = None,
+        count: Array | None = None,
+        stop: Callable[[dict[str, Array]], Array] | None = None,
+        over_batch: Callable[[Batch], Batch] | None = None,
+    ) -> tuple[Array, dict[str, Array]]:
+        rate = learning_rate * self._turn(optimizer)
+        return self._minimize(optimizer, loss, batch, rate, clip_norm, count, stop, over_batch)
+
+    def trust_region_step(
+        self,
+        optimizer: _Optimizer,
+        objective: Each,
+        divergence: Each,
+        batch: Batch,
+        radius: Array,
+        region: Region,
+        count: Array,
+    ) -> dict[str, Array]:
+        length = radius * self._turn(optimizer)
+        return self._trust_region_step(
+            optimizer, objective, divergence, batch, length, region, count
+        )
+
+    def _turn(self, optimizer: _Optimizer) -> float:
+        """1 for the optimizer whose turn it is, else 0."""
+        if optimizer not in self.optimizers:  # an update may be traced more than once
+            self.optimizers.append(optimizer)
+        return float(self.optimizers.index(optimizer) == self._number)
+
+
 def refuses_what_is_not_finite(
-    kind: Kind, env: Any, framework: str, *, network: Any = None, **settings: Any
+    kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> Loop:
     """A run that blows up ends with an error that names optimizer and update, and with finite
     weights."""
@@ -338,17 +356,10 @@ def refuses_what_is_not_finite(
     except NonFiniteError as error:
         message = str(error)
     assert message, f"{kind.__name__} on {framework} went on with a step size of 1e6"
-    names = [
-        o.name
-        for o in vars(loop.algorithm).values()
-        if hasattr(o, "networks") and hasattr(o, "name")
-    ]
-    named = (
-        any(repr(n) in message for n in names)
-        and f"in update {loop.learner.updates + 1}," in message
-    )
-    assert named, (
-        f"the error names none of {names}, or not update {loop.learner.updates + 1}: {message}"
+    names = [o.name for o in optimizers(loop.algorithm)]
+    number = loop.learner.updates + 1
+    assert any(repr(n) in message for n in names) and f"in update {number}," in message, (
+        f"the error names none of {names}, or not update {number}: {message}"
     )
     wrong = [n for n, x in weights(loop).items() if not np.isfinite(x).all()]
     assert not wrong, (
@@ -357,9 +368,19 @@ def refuses_what_is_not_finite(
     return loop
 
 
+def made_up(loop: Loop, updates: int, rows: int) -> Batch:
+    """Made-up data for a call of updates."""
+    spec = loop.collector.environments
+    return fakes.batches(loop.algorithm, spec.observation, spec.action, updates, rows)
+
+
+def optimizers(algorithm: Algorithm) -> list[_Optimizer]:
+    """The optimizers that an algorithm keeps as attributes."""
+    return [o for o in vars(algorithm).values() if isinstance(o, _Optimizer)]
+
+
 def copied(
-    state: tuple[Any, dict[str, dict[str, Array]]],
-) -> tuple[Any, dict[str, dict[str, Array]]]:
+    state: tuple[JSONDict, dict[str, dict[str, Array]]],
+) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
     """A loop's state as a checkpoint would bring it: arrays of their own."""
-    data, groups = state
-    return data, {g: {n: np.array(x) for n, x in arrays.items()} for g, arrays in groups.items()}
+    return state[0], {g: {n: np.array(x) for n, x in xs.items()} for g, xs in state[1].items()}

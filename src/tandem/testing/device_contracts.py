@@ -7,15 +7,18 @@ With several devices, whoever calls them first has to do so before jax starts.""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.base import Algorithm
 from tandem.backends.backend import Outcome
+from tandem.envs.factory import EnvLike
 from tandem.learning.loop import Loop
 from tandem.testing import contracts, fakes
 from tandem.testing.contracts import Kind, Weights
-from tandem.types import Array, Batch, tree_map
+from tandem.types import AnyArray, Array, Batch, tree_map
 
 UPDATES = 20
 GRADIENT = 1e-6  # how far the first gradient may be off, of its length
@@ -30,8 +33,8 @@ class Side(NamedTuple):
     """An algorithm on some number of devices, at its first weights."""
 
     loop: Loop
-    run: Any
-    first: Any
+    run: Callable[[Batch], Outcome]
+    first: dict[str, AnyArray]  # the state at the first weights
 
     def after(self, batch: Batch) -> tuple[Outcome, Weights]:
         """What a call of updates comes to, from the first weights."""
@@ -39,7 +42,9 @@ class Side(NamedTuple):
         return self.run(batch), contracts.weights(self.loop)
 
 
-def sides(kind: Kind, env: Any, framework: str, devices: int, **settings: Any) -> tuple[Side, Side]:
+def sides(
+    kind: Kind, env: EnvLike, framework: str, devices: int, **settings: Any
+) -> tuple[Side, Side]:
     """The same on several devices and on one."""
     several = contracts.begin(kind, env, framework, devices=devices, **settings)
     one = contracts.begin(kind, env, framework, **settings)
@@ -52,14 +57,17 @@ def sides(kind: Kind, env: Any, framework: str, devices: int, **settings: Any) -
 
 
 def same_as_on_one(
-    kind: Kind, env: Any, framework: str, *, rows: int, devices: int = 2, **settings: Any
+    kind: Kind, env: EnvLike, framework: str, *, rows: int, devices: int = 2, **settings: Any
 ) -> dict[str, float]:
     """Updates on made-up batches of so many `rows` are those of one device, but for rounding:
     metrics, priorities and, within ten times what another order of the rows does on one device,
     weights after 20 updates; to the bit where they are made twice; refused where one row is not
     finite, and only then. How far the weights were off, and how far by another order."""
     several, one = sides(kind, env, framework, devices, **settings)
-    name, batch = f"{kind.__name__} on {devices} devices", made_up(one.loop, rows)
+    name, batch = (
+        f"{kind.__name__} on {devices} devices",
+        contracts.made_up(one.loop, UPDATES, rows),
+    )
     (out, weights), (expected, there) = several.after(batch), one.after(batch)
     assert expected.applied == UPDATES, f"the batches are none to compare by: {expected}"
     assert out.applied == UPDATES, f"{name} made {out.applied} of {UPDATES} updates"
@@ -83,7 +91,7 @@ def same_as_on_one(
 
 
 def first_gradients(
-    kind: Kind, env: Any, framework: str, *, rows: int, devices: int = 2, **settings: Any
+    kind: Kind, env: EnvLike, framework: str, *, rows: int, devices: int = 2, **settings: Any
 ) -> dict[str, float]:
     """The first gradient of each optimizer is that of one device: how far off, of its length. Of a
     step within a trust region, the step."""
@@ -95,10 +103,10 @@ def first_gradients(
     for loop in loops:
         algorithm, backend = loop.algorithm, loop.backend
         before = contracts.weights(loop)
-        backend.compile(algorithm.update)(fakes.first(made_up(loops[1], rows), 1))
-        owned = [
-            o for o in vars(algorithm).values() if hasattr(o, "size") and hasattr(o, "networks")
-        ]
+        backend.compile(algorithm.update)(
+            fakes.first(contracts.made_up(loops[1], UPDATES, rows), 1)
+        )
+        owned = contracts.optimizers(algorithm)
         found.append({o.name: backend.recorded_gradient(o) for o in owned})
         moved = {n: x - before[n] for n, x in contracts.weights(loop).items()}
         found[-1]["step"] = np.concatenate([x.reshape(-1) for x in moved.values()])
@@ -114,7 +122,13 @@ def first_gradients(
 
 
 def resumes_on_one(
-    kind: Kind, env: Any, framework: str, *, updates: int = 10, devices: int = 2, **settings: Any
+    kind: Kind,
+    env: EnvLike,
+    framework: str,
+    *,
+    updates: int = 10,
+    devices: int = 2,
+    **settings: Any,
 ) -> float:
     """A run on several devices goes on on one as it would have on several, but for rounding. How
     far the weights are off, of their length."""
@@ -131,14 +145,7 @@ def resumes_on_one(
     return off
 
 
-def made_up(loop: Loop, rows: int) -> Batch:
-    """Batches for a call of updates."""
-    spec = loop.collector.environments
-    algorithm = loop.algorithm
-    return fakes.batches(algorithm, spec.observation, spec.action, UPDATES, rows)
-
-
-def reordered(algorithm: Any, batch: Batch, seed: int) -> Batch:
+def reordered(algorithm: Algorithm, batch: Batch, seed: int) -> Batch:
     """The same batches with their rows, or sequences, in another order."""
     steps = algorithm.settings.rollout + 1 if algorithm.needs == "sequences" else 1
     order = np.random.default_rng(seed).permutation(_rows(batch) // steps)
@@ -160,7 +167,7 @@ def _rows(batch: Batch) -> int:
     return int(batch.weight.shape[1])
 
 
-def _poisoned(algorithm: Any, batch: Batch) -> dict[str, Array]:
+def _poisoned(algorithm: Algorithm, batch: Batch) -> dict[str, Array]:
     """What is not finite in the last row of the fourth update, a row that counts."""
     if not isinstance(batch.reward, tuple):
         reward, last = batch.reward.copy(), -1

@@ -17,18 +17,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tandem.learning.figures import figures
 from tandem.runs.folder import Run
+from tandem.runs.result import Result
 from tandem.runs.verification import verify
+from tandem.types import JSONDict
 
 ENV = "CartPole-v1"
 BY_CHANCE = 23.0  # the mean return of random actions there
 # on the processor, where runs are promised to be equal to the bit
-COMMON: dict[str, Any] = {
+COMMON: dict[str, object] = {
     "device": "cpu",
     "plots": False,
     "tensorboard": False,
@@ -40,9 +42,9 @@ class Short(NamedTuple):
     """A run that takes a second or two: its settings, the least that its best agent has to score,
     and what it is given with workers."""
 
-    settings: dict[str, Any]
+    settings: JSONDict
     least: float
-    with_workers: dict[str, Any]
+    with_workers: JSONDict
 
 
 RUNS = {
@@ -76,7 +78,7 @@ class Checks:
     def __init__(self, framework: str, folder: Path) -> None:
         self.framework, self.folder = framework, folder
         self._train = import_module("tandem.trainer").train
-        self._results: dict[str, Any] = {}
+        self._results: dict[str, Result] = {}
 
     def each(self) -> Iterator[tuple[str, Callable[[], str]]]:
         """Names and checks, in the order in which they build on one another."""
@@ -101,10 +103,9 @@ class Checks:
 
     def loads(self, name: str) -> str:
         """The best agent acts from its file as it does here."""
-        trained = self._results[name].agent
         loaded = import_module("tandem.trainer").load(self.folder / name)
         obs = np.random.default_rng(0).uniform(-0.2, 0.2, (256, 4)).astype(np.float32)
-        if not np.array_equal(trained.act(obs), loaded.act(obs)):
+        if not np.array_equal(self._results[name].agent.act(obs), loaded.act(obs)):
             raise Wrong("the agent that was loaded acts otherwise than the one that was saved")
         return "loaded, it acts the same"
 
@@ -134,7 +135,7 @@ class Checks:
             raise Wrong(f"it ended by {result.reason} after {steps} of {given['steps']} steps")
         return f"{steps:,} steps in {given['workers']} processes"
 
-    def _run(self, name: str, folder: Path | None, **more: Any) -> Any:
+    def _run(self, name: str, folder: Path | None, **more: object) -> Result:
         settings = {**COMMON, **RUNS[name].settings, **more}
         return self._train(name, ENV, framework=self.framework, out=folder, **settings)
 
@@ -144,7 +145,7 @@ def run(framework: str, folder: Path) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no answer
     for name, check in Checks(framework, folder).each():
-        answer: dict[str, Any] = {"check": name}
+        answer: dict[str, object] = {"check": name}
         began = time.perf_counter()
         try:
             answer["said"] = check()

@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Literal, NamedTuple
 
 import numpy as np
+from gymnasium.utils.env_checker import check_env
 
 from tandem import algorithms
 from tandem.algorithms import own
@@ -103,8 +104,6 @@ def algorithms_of(observation: Spec, action: Leaf) -> Finding:
 def _gymnasium(env: EnvLike, masked: bool) -> Finding:
     """What Gymnasium's own checker says. It takes any action: where some are forbidden, an
     exception is no fault."""
-    from gymnasium.utils.env_checker import check_env
-
     with (
         closing(make(separate(env))) as instance,
         warnings.catch_warnings(record=True) as caught,

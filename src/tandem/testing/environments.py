@@ -12,35 +12,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.types import AnyArray, Tree
+from tandem.types import AnyArray, Info, Tree
 
 Array = AnyArray
+Action = int | np.int64 | AnyArray
 
 
-class Game(gymnasium.Env[Any, Any]):
+class Game(gymnasium.Env[Tree, Action]):
     """What these have in common: a score for each action, a state that moves on, an end that is
     counted in steps."""
 
-    observation_space: Any
-    action_space: Any
+    observation_space: spaces.Space
+    action_space: spaces.Space
     length = 10  # an episode is cut after so many steps
     t = 0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         self.t = 0
         self.begin()
         return self.observe(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Tree, float, bool, bool, Info]:
         self.t += 1
         reward, terminated = self.play(action)
         return self.observe(), reward, terminated, self.t >= self.length and not terminated, {}
@@ -51,7 +50,7 @@ class Game(gymnasium.Env[Any, Any]):
     def observe(self) -> Tree:
         raise NotImplementedError
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         """Take the action: (reward, terminated)."""
         raise NotImplementedError
 
@@ -77,7 +76,7 @@ class Identity(Game):
     def observe(self) -> Tree:
         return np.int64(self.symbol)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         reward = float(action == self.symbol)
         self.begin()
         return reward, False
@@ -119,7 +118,7 @@ class IdentityImage(Identity):
         return picture
 
 
-class IdentityMultiDiscrete(Game):
+class IdentityMultiDiscrete(Identity):
     """Say every symbol that you see: reward is the share that is right; cut after `length` steps.
 
     optimum = length; value = 1 / (1 - gamma).
@@ -136,13 +135,10 @@ class IdentityMultiDiscrete(Game):
     def observe(self) -> Tree:
         return self.symbols.copy()
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         reward = float(np.mean(action == self.symbols))
         self.begin()
         return reward, False
-
-    def value(self, gamma: float) -> float:
-        return 1 / (1 - gamma)
 
 
 class Forbidden(Identity):
@@ -157,13 +153,11 @@ class Forbidden(Identity):
         super().__init__(n, length)
         self.raises = raises
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Tree, Info]:
         obs, _ = super().reset(seed=seed, options=options)
         return obs, {"action_mask": self.mask()}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Tree, float, bool, bool, Info]:
         obs, reward, terminated, truncated, _ = super().step(action)
         return obs, reward, terminated, truncated, {"action_mask": self.mask()}
 
@@ -171,7 +165,7 @@ class Forbidden(Identity):
         """int8 [n]: 0 for the symbol to be seen."""
         return np.array(np.arange(self.action_space.n) != self.symbol, np.int8)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         if action == self.symbol and self.raises:
             raise ValueError(f"the invalid action {action} was taken")
         reward = (
@@ -202,8 +196,8 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
             "action_mask": np.concatenate(parts).astype(np.int8),
         }
 
-    def play(self, action: Any) -> tuple[float, bool]:
-        if (action == self.symbols).any():
+    def play(self, action: Action) -> tuple[float, bool]:
+        if np.any(action == self.symbols):
             raise ValueError(f"the invalid action {action} was taken, of {self.symbols}")
         reward = float(np.mean(action == (self.symbols + 1) % self.action_space.nvec))
         self.begin()
@@ -232,7 +226,7 @@ class IdentityBox(Game):
     def observe(self) -> Tree:
         return self.target.copy()
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         reward = -float(np.sum((np.asarray(action) - self.target) ** 2))
         self.begin()
         return reward, False
@@ -261,7 +255,7 @@ class Chain(Game):
     def observe(self) -> Tree:
         return np.int64(self.place)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         self.place = max(self.place + (1 if action == 1 else -1), 0)
         there = self.place == self.n - 1
         return float(there), there
@@ -285,7 +279,7 @@ class InfiniteHorizon(Game):
     def observe(self) -> Tree:
         return np.ones(1, np.float32)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         return 1.0, False
 
     def value(self, gamma: float) -> float:
@@ -312,7 +306,7 @@ class TerminatedTruncatedPair(Game):
     def observe(self) -> Tree:
         return np.eye(2, dtype=np.float32)[self.which]
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         return 1.0, self.which == 0
 
     def value(self, gamma: float) -> tuple[float, float]:
@@ -343,7 +337,7 @@ class MatrixGame(Game):
     def observe(self) -> Tree:
         return np.int64(self.row)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         return float(
             self.payoffs[self.row, int(action)] + self.noise * self.np_random.standard_normal()
         ), True
@@ -366,7 +360,7 @@ class NotFinite(InfiniteHorizon):
             1, np.nan if self.where == "observation" and self.t == self.at else 1, np.float32
         )
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         return (float("nan") if self.where == "reward" and self.t == self.at else 1.0), False
 
 
@@ -413,12 +407,12 @@ class Slow(InfiniteHorizon):
         super().__init__(length)
         self.milliseconds = milliseconds
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         time.sleep(self.milliseconds / 1000)
         return super().play(action)
 
 
-def _actions(continuous: bool) -> Any:
+def _actions(continuous: bool) -> spaces.Space:
     return spaces.Box(-1, 1, (1,), np.float32) if continuous else spaces.Discrete(2)
 
 

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Algorithm, Call
+from tandem.algorithms.on_policy import OnPolicy
+from tandem.algorithms.trpo import TRPO
+from tandem.backends.backend import Backend, Network
 from tandem.math.masks import masked
 from tandem.networks.defaults import Source
 from tandem.networks.recurrent import state_size
@@ -38,17 +41,18 @@ def build(
     framework: str,
     action: Leaf,
     observation: Spec = VECTOR,
-    network: Any = None,
+    network: object = None,
     seed: int = 0,
     compile: bool = False,
     devices: int = 1,
-    **settings: Any,
-) -> tuple[Any, Any]:
+    **settings: object,
+) -> tuple[Algorithm, Backend]:
     """(algorithm, backend) of that name, on made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
-    how = "yes" if compile else "no"
-    backend = backends.make(framework, "cpu", seed=seed, compile=how, devices=devices)
+    backend = backends.make(
+        framework, "cpu", seed=seed, compile="yes" if compile else "no", devices=devices
+    )
     networks = sources(name, action, observation, network, seed, **settings)
     return kind(backend, networks, observation, action, chosen), backend
 
@@ -57,17 +61,15 @@ def sources(
     name: str,
     action: Leaf,
     observation: Spec = VECTOR,
-    network: Any = None,
+    network: object = None,
     seed: int = 0,
-    **settings: Any,
+    **settings: object,
 ) -> dict[str, Source]:
     """Where the networks of an algorithm of that name come from, by role."""
-    chosen = algorithms.get(name).Settings(**settings)
-    kind = algorithms.get(name, action)
-    return kind.sources(
+    return algorithms.get(name, action).sources(
         observation,
         action,
-        chosen,
+        algorithms.get(name).Settings(**settings),
         network,
         None,
         lambda n: np.random.default_rng([seed, *n.encode()]),
@@ -96,7 +98,7 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
 
 
 def batches(
-    algorithm: Any, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0
+    algorithm: Algorithm, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0
 ) -> Batch:
     """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an
     algorithm with a recurrent network, in sequences."""
@@ -115,16 +117,20 @@ def batches(
     batch = Batch(obs, actions, settings=settings)
     if algorithm.needs == "sequences":
         return _sequences(algorithm, batch, action, shape, rng)
-    if algorithm.needs == "rollouts" and hasattr(algorithm, "agents"):
-        return _of_agents(algorithm, batch, rng)
     if algorithm.needs == "rollouts":
+        if algorithm.team:
+            return _of_agents(algorithm, batch, rng)
         return _rollouts(algorithm, batch, action, shape, rng)
     allowed = values(action, shape, np.random.default_rng(seed))
     return _transitions(algorithm, batch, observation, action, allowed, rng)
 
 
 def _sequences(
-    algorithm: Any, batch: Batch, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
+    algorithm: Any,
+    batch: Batch,
+    action: Leaf,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
 ) -> Batch:
     """What was collected in a row, [K, rows], of several sequences one behind the other."""
     updates, rows = shape
@@ -154,27 +160,32 @@ def _sequences(
 
 
 def _rollouts(
-    algorithm: Any, batch: Batch, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
+    algorithm: Algorithm,
+    batch: Batch,
+    action: Leaf,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
 ) -> Batch:
     """Rows of rollouts, with what acting computed: the behaviour's probabilities and states."""
     extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
     extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
     if algorithm.sequence:
         extra |= _recurrent_states(algorithm, shape[:2], shape, rng)
-    if curious := getattr(algorithm, "curiosity", None):  # two values, and what is predicted
+    curious = algorithm.curiosity if isinstance(algorithm, OnPolicy) else None
+    if curious is not None:  # two values, and what is predicted
         both = dict.fromkeys(("return", "value"), (*shape, 2))
         sizes = {"followed": curious.shape, "features": (algorithm.settings.rnd_features,)}
         wide = both | {n: (*shape, *size) for n, size in sizes.items()}
         extra |= {n: _normal(rng, each) for n, each in wide.items()}
         extra["draw"] = rng.random(shape, np.float32)
-    if hasattr(algorithm, "divergence"):  # from what the actor gives now
-        logits = _said(algorithm.actor, batch.obs, extra, shape)
+    if isinstance(algorithm, TRPO):  # from what the actor gives now
+        logits = _outputs(algorithm.actor, batch.obs, extra, shape)
         extra["policy"] = masked(logits, batch.obs, action)
     return batch._replace(weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra)
 
 
 def _transitions(
-    algorithm: Any,
+    algorithm: Algorithm,
     batch: Batch,
     observation: Spec,
     action: Leaf,
@@ -184,11 +195,10 @@ def _transitions(
     """Transitions of a replay buffer; `allowed` are actions that the masks of the next observations
     allow."""
     shape = allowed.shape[: 3 if algorithm.sequence else 2]
-    updates = shape[0]
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings = batch.settings
     if "tau" in settings:  # it has targets, which are to move
-        tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"])
+        tau = np.where(np.arange(shape[0]) % 5 == 4, np.float32(0.5), settings["tau"])
         settings = {**settings, "tau": tau.astype(np.float32)}
     reward, next_obs = _normal(rng, shape), observations(observation, shape, rng)
     extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
@@ -213,7 +223,7 @@ def _transitions(
 
 def _between(
     n: int, observation: Spec, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
-) -> dict[str, Any]:
+) -> dict[str, Tree]:
     """What lies between in n-step transitions, some of which are shorter."""
     lead = (*shape, n - 1)
     obs = observations(observation, lead, rng)
@@ -222,8 +232,8 @@ def _between(
     return {"between": obs, "between_discount": discount.astype(np.float32)}
 
 
-def _said(network: Any, obs: Tree, extra: dict[str, Array], shape: tuple[int, ...]) -> Array:
-    """What the actor puts out for observations [*shape, ...]: rows [K, B], or sequences [K, S,
+def _outputs(network: Network, obs: Tree, extra: dict[str, Array], shape: tuple[int, ...]) -> Array:
+    """The actor's outputs for observations [*shape, ...]: rows [K, B], or sequences [K, S,
     L]."""
     if len(shape) == 2:
         flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
@@ -245,7 +255,7 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _recurrent_states(
-    algorithm: Any, lead: tuple[int, ...], shape: tuple[int, ...], rng: np.random.Generator
+    algorithm: Algorithm, lead: tuple[int, ...], shape: tuple[int, ...], rng: np.random.Generator
 ) -> dict[str, Array]:
     """The networks' states at the beginning of each sequence, [*lead, size], and where episodes
     begin, [*shape]."""
@@ -286,8 +296,12 @@ def _of_agents(algorithm: Any, batch: Batch, rng: np.random.Generator) -> Batch:
         extra["acting"] = (rng.random(shape) < 0.8).astype(np.float32)
     if algorithm.sequence:
         extra |= _recurrent_states(algorithm, shape[:3], shape, rng)
-    weight = (rng.random(shape) < 0.9).astype(np.float32)
-    return batch._replace(obs=obs, action=actions, weight=weight, extra=extra)
+    return batch._replace(
+        obs=obs,
+        action=actions,
+        weight=(rng.random(shape) < 0.9).astype(np.float32),
+        extra=extra,
+    )
 
 
 def allow(obs: Tree, actions: Array, action: Leaf) -> None:

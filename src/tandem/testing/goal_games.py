@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
-from tandem.testing.environments import Game
+from tandem.testing.environments import Action, Game
 from tandem.types import Array
 
 
@@ -30,12 +28,12 @@ class BitFlip(Game):
         """Of a new episode: where it starts, and where it is to arrive."""
         self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits)).astype(np.float32)
 
-    def play(self, action: Any) -> tuple[float, bool]:
+    def play(self, action: Action) -> tuple[float, bool]:
         self.state[int(action)] = 1.0 - self.state[int(action)]
         reward = float(self.compute_reward(self.state, self.goal, {}))
         return reward, reward == 0.0
 
-    def observe(self) -> Any:
+    def observe(self) -> dict[str, Array]:
         """What is seen."""
         return {
             "observation": self.state.copy(),
@@ -43,10 +41,10 @@ class BitFlip(Game):
             "desired_goal": self.goal.copy(),
         }
 
-    def compute_reward(self, achieved: Array, desired: Array, info: Any) -> Array:
+    def compute_reward(self, achieved: Array, desired: Array, info: object) -> Array:
         """-1 where a bit differs, else 0; [...] of [..., bits]."""
         return -(achieved != desired).any(-1).astype(np.float32)
 
-    def compute_terminated(self, achieved: Array, desired: Array, info: Any) -> Array:
+    def compute_terminated(self, achieved: Array, desired: Array, info: object) -> Array:
         """Whether no bit differs; [...]."""
         return (achieved == desired).all(-1)

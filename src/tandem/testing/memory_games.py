@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -41,7 +41,7 @@ class Recall(Game):
         return float(gamma ** (self.steps - 1))
 
 
-class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
+class Positions(gymnasium.ObservationWrapper[Tree, Array, Tree]):
     """An environment of Gymnasium's, of which only some numbers of an observation are seen."""
 
     whole: ClassVar[str]  # its id
@@ -49,12 +49,12 @@ class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(gymnasium.make(self.whole, render_mode=render_mode).unwrapped)
-        space: Any = self.env.observation_space
+        space: spaces.Box = self.env.observation_space
         self.observation_space = spaces.Box(
             space.low[self.seen], space.high[self.seen], dtype=np.float32
         )
 
-    def observation(self, observation: Tree) -> Any:
+    def observation(self, observation: Tree) -> Array:
         return observation[self.seen]
 
 

@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from tandem.backends import ENGINES, installed
 from tandem.errors import SettingError, TandemError, UnknownNameError
+from tandem.types import JSONDict
 from tandem.version import __version__
 
 PATIENCE = 600.0  # seconds for an engine: then it stands still, or the machine is very slow
@@ -30,6 +31,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 ABOUT = """Train short runs on each installed backend, and check that they learn, save, resume,
 reproduce and run in several processes as documented."""
 CHILD = ("-m", "tandem.testing.engine_checks")  # what an engine's process runs
+EXTRAS = {"keras-torch": "torch,jax"}  # that install a backend, where it has another name
 LAST = 25  # lines of what an engine printed, where it ended without a word
 
 
@@ -78,7 +80,8 @@ def self_test(
         for name in dict.fromkeys(engines or ENGINES):
             if name not in installed():
                 failed += name in engines
-                tell(_line(name, "", "FAULT" if name in engines else "skip", _missing(name)))
+                text = f"not installed: pip install 'tandem-rl[{EXTRAS.get(name, name)}]'"
+                tell(_line(name, "", "FAULT" if name in engines else "skip", text))
                 continue
             for answer in _answers(name, folder / name, patience):
                 fault = answer.get("fault")
@@ -93,11 +96,6 @@ def self_test(
         failed = 1
     tell(f"{passed} passed, {failed} failed, in {seconds:.0f} s")
     return int(failed > 0)
-
-
-def _missing(name: str) -> str:
-    extra = "torch,jax" if name == "keras-torch" else name
-    return f"not installed: pip install 'tandem-rl[{extra}]'"
 
 
 def _line(engine: str, check: str, mark: str, said: str, seconds: float | None = None) -> str:
@@ -123,7 +121,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
     yield folder
 
 
-def _answers(name: str, folder: Path, patience: float) -> Iterator[dict[str, Any]]:
+def _answers(name: str, folder: Path, patience: float) -> Iterator[JSONDict]:
     """What a process says of each check on this engine; and, as a fault, that it ended otherwise
     than it should."""
     folder.mkdir()

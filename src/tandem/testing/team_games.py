@@ -6,15 +6,17 @@ they need no PettingZoo).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from tandem.types import AnyArray
+from tandem.types import AnyArray, Info
 
 Array = AnyArray
+Step = tuple[Mapping[str, object], ...]  # observations, rewards, ends, cuts and infos by agent
+T = TypeVar("T")
 
 
 class TeamGame:
@@ -28,32 +30,36 @@ class TeamGame:
     def __init__(self, agents: int, choices: int, states: int) -> None:
         self.possible_agents, self.states = [f"agent_{i}" for i in range(agents)], states
         self.agents, self.place = [], 0
-        self._seen: Any = spaces.Box(0, 1, (states,), np.float32)
-        self._choices: Any = spaces.Discrete(choices)
+        self._seen: spaces.Space = spaces.Box(0, 1, (states,), np.float32)
+        self._choices: spaces.Space = spaces.Discrete(choices)
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent: str) -> spaces.Space:
         return self._seen
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent: str) -> spaces.Space:
         return self._choices
 
     def reset(
-        self, seed: int | None = None, options: Any = None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        self, seed: int | None = None, options: object = None
+    ) -> tuple[dict[str, Array], dict[str, Info]]:
         self.agents, self.place = list(self.possible_agents), 0
         return self._to_all(self.state()), self._to_all(self.info())
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, Array]) -> Step:
         reward, over = self.play([int(actions[a]) for a in self.agents])
-        result = tuple(map(self._to_all, (self.state(), reward, over, False, self.info())))
-        self.agents = [] if over else self.agents
+        return self._after(reward, over)
+
+    def _after(self, reward: float, over: bool, cut: bool = False) -> Step:
+        """The result of a step, after which all leave a game that ended."""
+        result = tuple(map(self._to_all, (self.state(), reward, over, cut, self.info())))
+        self.agents = [] if over or cut else self.agents
         return result
 
     def state(self) -> Array:
         """Where the game is, as a one-hot vector."""
         return np.eye(self.states, dtype=np.float32)[self.place]
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Info:
         """What each is told beside."""
         return {}
 
@@ -64,7 +70,7 @@ class TeamGame:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _to_all(self, x: Any) -> dict[str, Any]:
+    def _to_all(self, x: T) -> dict[str, T]:
         return dict.fromkeys(self.agents, x)
 
 
@@ -77,7 +83,7 @@ class Barred(TeamGame):
         super().__init__(2, choices, choices)
         self.length, self.taken, self.optimum = length, 0, float(length)
 
-    def info(self) -> dict[str, Any]:
+    def info(self) -> Info:
         return {"action_mask": (np.arange(self.states) != self.place).astype(np.int8)}
 
     def play(self, actions: list[int]) -> tuple[float, bool]:
@@ -150,19 +156,16 @@ class Landmarks(TeamGame):
         self.at = np.zeros(2)
 
     def reset(
-        self, seed: int | None = None, options: Any = None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
-        super().reset(seed)
+        self, seed: int | None = None, options: object = None
+    ) -> tuple[dict[str, Array], dict[str, Info]]:
         self.at = np.array([-0.1, 0.1])
-        return self._to_all(self.state()), self._to_all({})
+        return super().reset(seed)
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, Array]) -> Step:
         self.at = self.at + self.reach * np.array([float(actions[a][0]) for a in self.agents])
         self.place += 1
         reward = -float(np.abs(self.at[:, None] - [-1.0, 1.0]).min(0).sum())
-        result = tuple(map(self._to_all, (self.state(), reward, self.place == 4, False, {})))
-        self.agents = [] if self.place == 4 else self.agents
-        return result
+        return self._after(reward, self.place == 4)
 
     def state(self) -> Array:
         """Where both are."""
@@ -178,7 +181,7 @@ class Leaving(TeamGame):
         super().__init__(2, 2, 4)
         self.optimum = 2.5
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, Array]) -> Step:
         there, self.place = list(self.agents), self.place + 1
         over = self.place == 3
         ends = {a: over or a == "agent_1" for a in there}
@@ -203,13 +206,11 @@ class Endless(TeamGame):
         self.taken = 0
 
     def reset(
-        self, seed: int | None = None, options: Any = None
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        self, seed: int | None = None, options: object = None
+    ) -> tuple[dict[str, Array], dict[str, Info]]:
         self.taken = 0
         return super().reset(seed)
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(self, actions: dict[str, Array]) -> Step:
         self.taken += 1
-        result = tuple(map(self._to_all, (self.state(), 1.0, False, self.taken == 3, {})))
-        self.agents = [] if self.taken == 3 else self.agents
-        return result
+        return self._after(1.0, False, self.taken == 3)

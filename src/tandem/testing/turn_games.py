@@ -3,23 +3,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
 from tandem.envs.versus import Versus
 from tandem.spaces import MASK
-from tandem.types import AnyArray
-
-Array = AnyArray
+from tandem.types import Array, Info
 
 
 class TurnGame:
     """What these have in common: both players see all of the game, each from its own side, with a
     mask of the moves that the one whose turn it is may make. An illegal move is a ValueError."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "is_parallelizable": False}
+    metadata: ClassVar[dict[str, object]] = {"render_modes": [], "is_parallelizable": False}
     render_mode = None
 
     def __init__(self, width: int, choices: int) -> None:
@@ -31,21 +29,21 @@ class TurnGame:
         }
         self._seen, self._choices = spaces.Dict(seen), spaces.Discrete(choices)
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent: str) -> spaces.Space:
         return self._seen
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent: str) -> spaces.Space:
         return self._choices
 
-    def reset(self, seed: int | None = None, options: Any = None) -> None:
+    def reset(self, seed: int | None = None, options: object = None) -> None:
         self.agents, self.agent_selection = list(self.possible_agents), self.possible_agents[0]
         self.rewards, self._owed = dict.fromkeys(self.agents, 0.0), dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self.infos: dict[str, Info] = {agent: {} for agent in self.agents}
         self.begin()
 
-    def step(self, action: Any) -> None:
+    def step(self, action: Array) -> None:
         """The move of the player whose turn it is; None where its game is over: then it leaves."""
         player = self.agent_selection
         index = self.possible_agents.index(player)
@@ -73,11 +71,10 @@ class TurnGame:
         mask = self.allowed() if turn else np.zeros(int(self._choices.n), np.int8)
         return {"observation": self.board(index), MASK: mask}
 
-    def last(self, observe: bool = True) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def last(self, observe: bool = True) -> tuple[dict[str, Array] | None, float, bool, bool, Info]:
         player = self.agent_selection
-        seen = self.observe(player) if observe else None
         return (
-            seen,
+            self.observe(player) if observe else None,
             self._owed[player],
             self.terminations[player],
             self.truncations[player],

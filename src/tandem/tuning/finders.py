@@ -23,8 +23,8 @@ class Series:
     """Points with a reward and a loss each, and pictures of them."""
 
     metrics = "reward"
-    rewards: Any
-    losses: Any
+    rewards: Sequence[object]  # of each point, or of each trial
+    losses: Sequence[object]
     x_label = ""
 
     def _x(self) -> list[float]:
@@ -101,7 +101,7 @@ def told(i: int, trials: int, what: str, outcome: TrialResult) -> str:
     return f"trial:{i + 1} of {trials}   {what}   {found}   time:{outcome.seconds:.1f}s"
 
 
-def described(optimizer: Any) -> str:
+def described(optimizer: object) -> str:
     """Returns an optimizer in words: "Adam (0.001)"; "Adam (0.001), SGD (0.1)" of several."""
     words = []
     for one in as_list(optimizer):
@@ -120,7 +120,7 @@ def moving_average(values: AnyArray, window: int) -> AnyArray:
     return np.asarray((sums[ends] - sums[begins]) / (ends - begins))
 
 
-def learning_rate(optimizer: Any) -> float:
+def learning_rate(optimizer: object) -> float:
     """Returns the learning rate of an optimizer of torch's (its first group's) or Keras's.
     SettingError where that is none, or a schedule."""
     if hasattr(optimizer, "param_groups"):
@@ -136,7 +136,7 @@ def learning_rate(optimizer: Any) -> float:
     return float(host(inner))
 
 
-def checked_agent(agent: Any) -> BaseAgent:
+def checked_agent(agent: object) -> BaseAgent:
     """SettingError for what is no agent."""
     if not isinstance(agent, BaseAgent):
         raise SettingError(

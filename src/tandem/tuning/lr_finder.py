@@ -52,12 +52,12 @@ class LRFinder(Series):
 
     def find(
         self,
-        train_loss: Any = None,
+        train_loss: object = None,
         pool_network: bool = True,
         processes: int | None = None,
         processes_her: int | None = None,
         processes_pr: int | None = None,
-        strategy: Any = None,
+        strategy: object = None,
         random: bool = False,
         num_updates: int | None = None,
         N: int | None = None,

@@ -18,7 +18,7 @@ from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, Trials
 from tandem.types import AnyArray
 
 
-def _of_each(value: Callable[[TrialResult], Any], doc: str) -> Any:
+def _of_each(value: Callable[[TrialResult], object], doc: str) -> Any:
     """A property of a finder: the value of each of its outcomes."""
     return property(lambda self: [value(outcome) for outcome in self._outcomes], doc=doc)
 
@@ -35,25 +35,25 @@ class OptFinder(Series):
 
     x_label = "optimizer"
 
-    def __init__(self, agent: BaseAgent, optimizers: Sequence[Any]) -> None:
+    def __init__(self, agent: BaseAgent, optimizers: Sequence[object]) -> None:
         self.agent, self.optimizers = checked_agent(agent), list(optimizers)
         if not self.optimizers:
             raise SettingError(
                 "OptFinder was given no optimizers.", "a list of optimizers", "give two or more."
             )
-        self.best_opt: Any = None
+        self.best_opt: object = None
         self.best_index: int | None = None
         self.best_reward, self.best_loss = -inf, inf
         self._outcomes: list[TrialResult] = []
 
     def find(
         self,
-        train_loss: Any = None,
+        train_loss: object = None,
         pool_network: bool = True,
         processes: int | None = None,
         processes_her: int | None = None,
         processes_pr: int | None = None,
-        strategy: Any = None,
+        strategy: object = None,
         episodes: int = 1,
         metrics: str = "reward",
         jit_compile: bool = True,

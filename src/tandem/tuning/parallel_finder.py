@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import cloudpickle
+
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
@@ -22,11 +24,12 @@ from tandem.parallel.choice import cores
 from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, layout_of, train_agent
+from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
 # What of an agent stays in its process, where files are written too
-HERE: dict[str, Any] = {
+HERE: dict[str, object] = {
     "_assembly": None,
     "_layout": None,
     "_restored": None,
@@ -49,7 +52,7 @@ class ParallelFinder:
     rewards, losses, dicts of a list for each agent, by its number.
     """
 
-    def __init__(self, agents: Sequence[BaseAgent], optimizers: Sequence[Any]) -> None:
+    def __init__(self, agents: Sequence[BaseAgent], optimizers: Sequence[object]) -> None:
         self.agents, self.optimizers = [checked_agent(a) for a in agents], list(optimizers)
         if len(self.agents) != len(self.optimizers) or not self.agents:
             raise SettingError(
@@ -71,12 +74,12 @@ class ParallelFinder:
 
     def find(
         self,
-        train_loss: Any = None,
+        train_loss: object = None,
         pool_network: bool = True,
         processes: int | None = None,
         processes_her: int | None = None,
         processes_pr: int | None = None,
-        strategy: Any = None,
+        strategy: object = None,
         episodes: int = 1,
         metrics: str = "reward",
         jit_compile: bool = True,
@@ -117,7 +120,7 @@ class ParallelFinder:
             self._call(i, arguments, episodes, Path(folder.name)) for i in range(len(self.agents))
         ]
 
-        def note(i: int, result: Any) -> None:
+        def note(i: int, result: tuple[TrialResult, JSONDict]) -> None:
             self.rewards[i], self.losses[i] = result[0].rewards, result[0].losses
             if p != 0:
                 say(told(i, len(calls), self._name(i), result[0]))
@@ -170,7 +173,7 @@ class ParallelFinder:
             self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}")
         )
 
-    def _take_over(self, i: int, numbers: dict[str, Any], folder: Any) -> None:
+    def _take_over(self, i: int, numbers: JSONDict, folder: TemporaryDirectory[str]) -> None:
         """The agent becomes what it was made into."""
         agent = self.agents[i]
         agent.optimizer = self.optimizers[i]
@@ -187,12 +190,10 @@ AgentFinder = ParallelFinder  # its other name
 
 
 def trial(
-    engine: Any, packed: bytes, episodes: int, begun: Path | None, ended: Path
-) -> tuple[TrialResult, dict[str, Any]]:
+    engine: object, packed: bytes, episodes: int, begun: Path | None, ended: Path
+) -> tuple[TrialResult, JSONDict]:
     """Trains a packed agent, writes it to the file `ended`, and returns what it came to, and its
     numbers that have changed. begun: a file with the training that it goes on with."""
-    import cloudpickle
-
     agent, optimizer, train = cloudpickle.loads(packed)
     if begun is not None:
         agent.restore(begun)
@@ -204,18 +205,16 @@ def trial(
     return outcome, changed
 
 
-def pack(agent: BaseAgent, *values: Any, devices: int = 1) -> tuple[Any, bytes]:
+def pack(agent: BaseAgent, *values: object, devices: int = 1) -> tuple[object, bytes]:
     """Returns the engine that has to be chosen in the agent's process, or None; and the agent and
     the values as a pickle. devices: that the engine is to have there."""
     if agent.torch:
-        import cloudpickle
-
         return None, cloudpickle.dumps((agent, *values))
     travel = importlib.import_module("tandem.backends.keras_travel")
     return travel.engine(devices), travel.packed(agent, *values)
 
 
-def _goes_on(agent: BaseAgent, optimizer: Any) -> bool:
+def _goes_on(agent: BaseAgent, optimizer: object) -> bool:
     """Whether there was training that goes on with this optimizer; with another it begins anew,
     with the weights."""
     if agent._assembly is not None:
@@ -224,7 +223,7 @@ def _goes_on(agent: BaseAgent, optimizer: Any) -> bool:
 
 
 @contextmanager
-def _with(agent: BaseAgent, **attributes: Any) -> Iterator[None]:
+def _with(agent: BaseAgent, **attributes: object) -> Iterator[None]:
     """The agent has these attributes meanwhile."""
     before = dict(vars(agent))
     vars(agent).update(attributes)
@@ -235,7 +234,7 @@ def _with(agent: BaseAgent, **attributes: Any) -> Iterator[None]:
         vars(agent).update(before)
 
 
-def _numbers(agent: BaseAgent) -> dict[str, Any]:
+def _numbers(agent: BaseAgent) -> JSONDict:
     """Returns the plain attributes of the agent, but for those that it has by itself."""
     own = {*RECORDS, "_loss", "time", "path", "patience", "parallel_dump", "stop_training"}
     return {n: x for n, x in vars(agent).items() if isinstance(x, NUMBERS) and n not in own}

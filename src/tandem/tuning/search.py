@@ -29,6 +29,7 @@ from tandem.parallel.choice import cores
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
+from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
@@ -48,11 +49,11 @@ class Candidate:
     others share, and that do nothing here."""
 
     algorithm: str
-    settings: dict[str, Any]
+    settings: JSONDict
     label: str
     line: str = ""  # the line of a picture that it is on
     x: float = nan  # and where on that
-    kind: Any = None  # the algorithm's class, where a program gave it
+    kind: type[Algorithm] | None = None  # the algorithm's class, where a program gave it
     without: frozenset[str] = frozenset()
 
     def flags(self) -> str:
@@ -61,7 +62,7 @@ class Candidate:
         return " ".join(as_flag(name, x, kind) for name, x in self.settings.items())
 
 
-def as_flag(name: str, value: Any, kind: Any = None) -> str:
+def as_flag(name: str, value: object, kind: type[Algorithm] | None = None) -> str:
     """A setting as `tandem train` takes it. kind: the algorithm's class, which says that text such
     as "true" is of a flag without a value."""
     hints = hints_of(Options) | (hints_of(kind.Settings) if kind else {})
@@ -134,7 +135,7 @@ def find_lr(
     says as much of how long it has learned as of the learning rate. setting: another setting of the
     algorithm's that is a step size. more: see `find_best`.
     """
-    return _searched(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
+    return _search(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
 
 
 def find_optimizer(
@@ -153,8 +154,9 @@ def find_optimizer(
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     hints = hints_of(kind.Settings)
     if "optimizer" not in hints:
-        fix = "use find_lr: it has one optimizer."
-        raise UnknownNameError(f"setting of {name}", "optimizer", hints, fix)
+        raise UnknownNameError(
+            f"setting of {name}", "optimizer", hints, "use find_lr: it has one optimizer."
+        )
     known = list(get_args(hints["optimizer"]))
     candidates = []
     for optimizer in known if optimizers is None else optimizers:
@@ -163,16 +165,17 @@ def find_optimizer(
             raise UnknownNameError(f"optimizer of {name}", optimizer, known)
         for rate in rates(kind, env, start_lr, end_lr, points, "learning_rate"):
             settings = {"optimizer": optimizer, **rate.settings}
-            label = f"{optimizer}, {rate.label}"
-            candidates.append(Candidate(name, settings, label, optimizer, rate.x, kind))
-    return _searched(candidates, env, **more)
+            candidates.append(
+                Candidate(name, settings, f"{optimizer}, {rate.label}", optimizer, rate.x, kind)
+            )
+    return _search(candidates, env, **more)
 
 
 def find_best(
     names: Sequence[str | type[Algorithm]],
     env: EnvLike,
     *,
-    vary: Mapping[str, Sequence[Any]] | None = None,
+    vary: Mapping[str, Sequence[object]] | None = None,
     **more: Any,
 ) -> Found:
     """Trains with each of several algorithms, and with each combination of the settings in `vary`
@@ -195,15 +198,15 @@ def find_best(
             settings = dict(zip(vary, values, strict=True))
             label = _label(name if len(names) > 1 or not settings else "", settings)
             candidates.append(Candidate(name, settings, label, kind=kind))
-    return _searched(candidates, env, **more)
+    return _search(candidates, env, **more)
 
 
-def _label(name: str, settings: dict[str, Any]) -> str:
+def _label(name: str, settings: JSONDict) -> str:
     return " ".join([*([name] if name else []), *(f"{n}={v}" for n, v in settings.items())])
 
 
-def _fitting(
-    candidates: Sequence[Candidate], env: EnvLike, shared: Mapping[str, Any]
+def _distinct(
+    candidates: Sequence[Candidate], env: EnvLike, shared: Mapping[str, object]
 ) -> list[Candidate]:
     """The candidates, each without those of its settings and of the shared ones that do nothing in
     it and something in another; once each, where some are the same then. SettingError for a
@@ -211,7 +214,7 @@ def _fitting(
     place, several = environment_name(versioned(env)), len({c.algorithm for c in candidates}) > 1
     given = [(c.kind or c.algorithm, {**shared, **c.settings}) for c in candidates]
     idle = [zoo.without_effect(kind, place, values) for kind, values in given]
-    nowhere, found = set.intersection(*map(set, idle)), dict[Any, Candidate]()
+    nowhere, found = set.intersection(*map(set, idle)), dict[tuple[object, ...], Candidate]()
     for name in (n for c in candidates for n in c.settings if n in nowhere):
         raise SettingError(
             f"{name} varies but has no effect in any trial without {idle[0][name]}.",
@@ -260,26 +263,25 @@ def rates(
     for x in np.geomspace(start, end, points):
         rate = float(f"{x:.2g}")
         text = str(given.moved(rate))
-        label = f"{setting} {text}"
-        found.append(Candidate(name, {setting: text}, label, name, rate, kind))
+        found.append(Candidate(name, {setting: text}, f"{setting} {text}", name, rate, kind))
     return found
 
 
-def _searched(
+def _search(
     candidates: list[Candidate],
     env: EnvLike,
     *,
-    steps: int | None = None,
     seeds: int = 1,
     seed: int = 0,
     processes: int | None = None,
     out: str | Path | None = None,
-    framework: str | None = None,
     begun: Callable[[str], object] = lambda what: None,
     told: Callable[[Trial], object] = lambda trial: None,
     **settings: Any,
 ) -> Found:
-    """Runs all candidates, and finds the best."""
+    """Runs all candidates, and finds the best. settings: those that all have, and `steps` and
+    `framework`."""
+    steps, framework = settings.pop("steps", None), settings.pop("framework", None)
     refuse_own_optimizer(settings)
     folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
@@ -295,7 +297,7 @@ def _searched(
                 "settings that all trials share",
                 f"leave {name} out.",
             )
-    candidates = _fitting(candidates, env, settings)
+    candidates = _distinct(candidates, env, settings)
     with noting():  # each note once
         framework = (
             framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
@@ -333,10 +335,10 @@ def _searched(
 
     results(calls, processes, note)
     title = f"{' and '.join(dict.fromkeys(c.algorithm for c in candidates))}, "
-    return _found(trials, folder, title + environment_name(env))
+    return _conclude(trials, folder, title + environment_name(env))
 
 
-def refuse_own_optimizer(settings: Mapping[str, Any]) -> None:
+def refuse_own_optimizer(settings: Mapping[str, object]) -> None:
     """SettingError for an optimizer that is an object: it would keep its own step size."""
     if not isinstance(given := settings.get("optimizer") or "", str):
         raise SettingError(
@@ -351,8 +353,8 @@ def arguments_of(
     env: EnvLike,
     steps: int | None,
     framework: str | None,
-    settings: dict[str, Any],
-) -> dict[str, Any]:
+    settings: JSONDict,
+) -> JSONDict:
     """What `train` is given for a candidate, framework included. Raises what it would raise."""
     settings = {n: x for n, x in settings.items() if n not in candidate.without}
     kwargs = settings.get("env_kwargs")
@@ -375,20 +377,26 @@ def arguments_of(
         "final_episodes": 1,
         **values,
     }
-    places: dict[str, Any] = {n: x for n, x in settings.items() if n in ("device", "network")}
-    config: Any = {"network": None, "device": "auto", **places}
+    places: dict[str, object] = {n: x for n, x in settings.items() if n in ("device", "network")}
+    config: JSONDict = {"network": None, "device": "auto", **places}
     source, config["instance"] = brought(env, kwargs)
     config |= {"framework": framework, "env_kwargs": kwargs}
     chosen = trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
-    fixed = {"algorithm": name, "env": env, "framework": chosen.framework, "env_kwargs": kwargs}
-    return {**fixed, **places, **values}
+    return {
+        "algorithm": name,
+        "env": env,
+        "framework": chosen.framework,
+        "env_kwargs": kwargs,
+        **places,
+        **values,
+    }
 
 
 def engine_of(framework: str) -> backends.Engine | None:
     return None if backends.ENGINES[framework] is None else backends.Engine(framework)
 
 
-def run(engine: Any, arguments: dict[str, Any]) -> tuple[list[int], list[float], float, str]:
+def run(engine: object, arguments: JSONDict) -> tuple[list[int], list[float], float, str]:
     """Trains, in a process of its own, and returns (steps and mean return of each evaluation,
     seconds, what was not finite)."""
     logging.getLogger("tandem").setLevel(logging.ERROR)  # notes of a trial, one after the other
@@ -407,7 +415,7 @@ def run(engine: Any, arguments: dict[str, Any]) -> tuple[list[int], list[float],
     return [e.env_steps for e in evaluations], means, perf_counter() - began, fault
 
 
-def _found(trials: list[Trial], folder: Path | None, title: str) -> Found:
+def _conclude(trials: list[Trial], folder: Path | None, title: str) -> Found:
     scores = [trial.score for trial in trials]
     if all(map(isnan, scores)):
         raise NonFiniteError(
@@ -434,15 +442,18 @@ def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
     optimizer; else by environment step, with a line for each."""
     trials = [t for t in trials if not isnan(t.score)]
     if isnan(best.candidate.x):
-        curves = {
-            t.candidate.label: [
-                (np.array(x, float), np.array(y))
-                for x, y in zip(t.steps, t.returns, strict=True)
-                if x
-            ]
-            for t in trials
-        }
-        return plots.trial_curves(curves, out, title)
+        return plots.trial_curves(
+            {
+                t.candidate.label: [
+                    (np.array(x, float), np.array(y))
+                    for x, y in zip(t.steps, t.returns, strict=True)
+                    if x
+                ]
+                for t in trials
+            },
+            out,
+            title,
+        )
     lines: dict[str, list[Trial]] = {}
     for trial in trials:
         lines.setdefault(trial.candidate.line, []).append(trial)

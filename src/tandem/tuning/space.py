@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from tandem.algorithms.base import Settings
 from tandem.errors import SettingError, UnknownNameError, needs
 from tandem.settings import (
     PARTS,
@@ -24,6 +25,8 @@ from tandem.settings import (
     idle,
 )
 from tandem.types import JSONDict
+
+Drawn = bool | int | float | str
 
 EXAMPLE = 'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }'
 FORMS = (
@@ -72,7 +75,7 @@ class Dimension:
             return kinds.IntDistribution(int(s.low), int(s.high), log=s.scale == "log")
         return kinds.FloatDistribution(s.low, s.high, log=s.scale != "linear")
 
-    def suggest(self, trial: Any) -> Any:
+    def suggest(self, trial: Any) -> Drawn:
         """What Optuna draws for a trial; what it has drawn before, where it has."""
         kinds, d = optuna().distributions, self.distribution()
         if isinstance(d, kinds.CategoricalDistribution):
@@ -81,7 +84,7 @@ class Dimension:
         suggest = trial.suggest_int if whole else trial.suggest_float
         return suggest(self.name, d.low, d.high, log=d.log)
 
-    def lowest(self) -> Any:
+    def lowest(self) -> Drawn:
         """The first of what Optuna may draw."""
         return self.search.choices[0] if self.search.choices else self.distribution().low
 
@@ -96,7 +99,7 @@ class Dimension:
             return float(f"{1 - rounded:.9g}")
         return int(rounded) if self.whole else rounded
 
-    def drawn(self, value: Any) -> Any:
+    def drawn(self, value: Any) -> Drawn | None:
         """What Optuna would have to draw for this value of the setting; None where it is outside.
         On a logarithmic scale 0 counts as the lowest number."""
         s = self.search
@@ -140,7 +143,7 @@ def _exponent(power: float) -> int:
     return round(math.log2(power))
 
 
-def _same(choice: Any, value: Any) -> bool:
+def _same(choice: object, value: object) -> bool:
     """Whether a choice is this value of a setting; widths are written as text."""
     if isinstance(value, tuple):
         return [int(n) for n in str(choice).replace(",", " ").split()] == list(value)
@@ -151,16 +154,16 @@ class Space:
     """Dimensions for the settings of an algorithm. base: the settings that a run has where the
     space says nothing."""
 
-    def __init__(self, dimensions: Iterable[Dimension], base: Any) -> None:
+    def __init__(self, dimensions: Iterable[Dimension], base: Settings) -> None:
         self.dimensions, self.base = tuple(dimensions), base
 
-    def suggest(self, trial: Any) -> dict[str, Any]:
+    def suggest(self, trial: Any) -> dict[str, Drawn]:
         """What Optuna draws for a trial, by the names that it knows dimensions by."""
         return {d.name: d.suggest(trial) for d in self.dimensions}
 
-    def settings(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, drawn: Mapping[str, object]) -> JSONDict:
         """The settings for what Optuna drew, as a program or a command line gives them."""
-        found: dict[str, Any] = {}
+        found: JSONDict = {}
         for d in self.dimensions:
             value, now = d.value(drawn[d.name]), getattr(self.base, d.setting)
             if isinstance(now, Schedule):
@@ -174,7 +177,7 @@ class Space:
             found[d.setting] = value
         return found
 
-    def trial(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    def trial(self, drawn: Mapping[str, object]) -> JSONDict:
         """The settings that a trial is given for what Optuna drew: without those that do nothing
         beside the others, and batches of whole sequences, the nearest to what was drawn."""
         found = self.settings(drawn)
@@ -185,7 +188,7 @@ class Space:
             found["batch_size"] = max(1, round(chosen.batch_size / of)) * of
         return found
 
-    def as_they_are(self) -> tuple[dict[str, Any], list[str]]:
+    def as_they_are(self) -> tuple[JSONDict, list[str]]:
         """What Optuna would have to draw for the settings to stay as they are; and which of them
         are outside of the space, in words."""
         drawn, outside = {}, []
@@ -217,7 +220,7 @@ class Space:
         return [p | {"search": {k: v for k, v in p["search"].items() if v == v}} for p in plain]
 
     @classmethod
-    def from_json(cls, data: Sequence[JSONDict], base: Any) -> Space:
+    def from_json(cls, data: Sequence[JSONDict], base: Settings) -> Space:
         """From what `to_json` gave. UnknownNameError for what is no setting."""
         for name in (d["setting"] for d in data):
             if name not in hints_of(type(base)):
@@ -230,7 +233,9 @@ class Space:
         return cls(dimensions, base)
 
 
-def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None = None) -> Space:
+def space_of(
+    base: Settings, given: Mapping[str, object], told: Mapping[str, object] | None = None
+) -> Space:
     """The space of an algorithm with settings `base`: where its settings say that a sweep looks,
     less those that are `given`. told: what overrides that, as in a file (`read`).
 
@@ -270,8 +275,8 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
 
 
 def fixed_beside(
-    kind: type, given: Mapping[str, Any], told: Mapping[str, Any]
-) -> dict[str, list[Any]]:
+    kind: type, given: Mapping[str, object], told: Mapping[str, object]
+) -> dict[str, list[object]]:
     """Those of the settings `given` that do something in some trials only, by what others of the
     space are there: each as the one choice of a dimension, which such trials alone are given. kind:
     the algorithm's settings; told: what a space says (`read`)."""
@@ -288,7 +293,7 @@ def fixed_beside(
     }
 
 
-def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:
+def _refuse_idle(dimensions: list[Dimension], base: Settings, told: Mapping[str, object]) -> None:
     """SettingError for what a space is told to look for and does nothing in any trial."""
     varied = {d.setting for d in dimensions}
     for name, need in idle(base).items():
@@ -300,7 +305,7 @@ def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]
             )
 
 
-def read(path: str | Path) -> dict[str, Any]:
+def read(path: str | Path) -> JSONDict:
     """A space from a TOML file. SettingError where it cannot be read."""
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
@@ -312,7 +317,7 @@ def read(path: str | Path) -> dict[str, Any]:
         ) from error
 
 
-def _within(name: str, searches: tuple[Search, ...], base: Any) -> tuple[Search, ...]:
+def _within(name: str, searches: tuple[Search, ...], base: Settings) -> tuple[Search, ...]:
     """A setting's default ranges, less what leaves no room for updates in a trial of base's
     steps."""
     if name not in SHARES:
@@ -331,7 +336,7 @@ def _within(name: str, searches: tuple[Search, ...], base: Any) -> tuple[Search,
     )
 
 
-def _searches(setting: Declared, told: Any, hint: Any) -> tuple[Search, ...]:
+def _searches(setting: Declared, told: object, hint: object) -> tuple[Search, ...]:
     """Where to look for a setting, by what a space says of it."""
     if told is False:
         return ()
@@ -344,14 +349,14 @@ def _searches(setting: Declared, told: Any, hint: Any) -> tuple[Search, ...]:
     return (_range(setting.name, told),)
 
 
-def _chosen(values: Iterable[Any], name: str) -> Search:
+def _chosen(values: Iterable[object], name: str) -> Search:
     texts = [",".join(map(str, v)) if isinstance(v, list | tuple) else v for v in values]
     if not all(isinstance(v, bool | int | float | str) for v in texts):
         raise _odd(name, values, FORMS)
     return Search(choices=tuple(texts))
 
 
-def _range(name: str, told: Any, part: str = "start") -> Search:
+def _range(name: str, told: object, part: str = "start") -> Search:
     """From a table with low, high and perhaps scale."""
     wrong = _odd(name, told, FORMS)
     if not isinstance(told, dict) or not {"low", "high"} <= set(told) <= {"low", "high", "scale"}:
@@ -370,7 +375,7 @@ def _range(name: str, told: Any, part: str = "start") -> Search:
     return Search(low, high, scale, part=part)
 
 
-def _by_type(setting: Declared, hint: Any) -> Search:
+def _by_type(setting: Declared, hint: object) -> Search:
     """The range that a setting's type and limits give. SettingError where they give none."""
     if hint is bool:
         return Search(choices=(False, True))
@@ -383,10 +388,10 @@ def _by_type(setting: Declared, hint: Any) -> Search:
     return Search(limits.minimum, limits.maximum)
 
 
-def _check(dimension: Dimension, base: Any) -> None:
+def _check(dimension: Dimension, base: Settings) -> None:
     """SettingError where the ends of a range, or a choice, are no values of the setting."""
     s, space = dimension.search, Space([dimension], base)
-    ends: Iterable[Any] = s.choices
+    ends: Iterable[Drawn] = s.choices
     if not s.choices:
         distribution = dimension.distribution()
         ends = (distribution.low, distribution.high)
@@ -395,7 +400,7 @@ def _check(dimension: Dimension, base: Any) -> None:
         check_ranges(apply(base, values))
 
 
-def _odd(name: str, said: Any, expected: str) -> SettingError:
+def _odd(name: str, said: object, expected: str) -> SettingError:
     return SettingError(
         f"the space has {name} = {said!r}.", expected, f"write it like this: {EXAMPLE}"
     )

@@ -57,7 +57,7 @@ REFUSALS = 20  # one after the other, after which there is nothing to hope for
 MOST_TRIALS = 10
 PLACES = ("env_kwargs", "device", "network")
 # A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
-OWN: dict[str, Any] = {"plots": False, "tensorboard": False, "keep": 0}
+OWN: dict[str, object] = {"plots": False, "tensorboard": False, "keep": 0}
 
 
 def sweep(
@@ -195,7 +195,7 @@ class Sweep:
         with closing(Study(self.folder, self.plan, self.space)) as study:
             return concluded(self.folder, self.plan, study, self.base)
 
-    def arguments(self, trial: Any) -> dict[str, Any]:
+    def arguments(self, trial: Any) -> dict[str, object]:
         """What `train` is given for a trial."""
         plan, drawn = self.plan, trial.user_attrs["settings"]
         places = {"framework": plan.framework, "device": plan.device, "env_kwargs": plan.env_kwargs}
@@ -203,15 +203,17 @@ class Sweep:
         seed = seed_of(plan.seed, trial.number)
         return {**named, **places, **plan.given, **drawn, "seed": seed}
 
-    def again(self) -> dict[str, Any]:
+    def again(self) -> dict[str, object]:
         """What it is given to go on with a trial's run."""
-        names: dict[str, Any] = {"env": self.plan.env, "trust": self.trust}
+        names: dict[str, object] = {"env": self.plan.env, "trust": self.trust}
         if ":" in self.plan.env and self.plan.env_kwargs:  # else the run may have more of them
             names["env_kwargs"] = self.plan.env_kwargs
         return {**names, **self._program}
 
 
-def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -> Plan:
+def _planned(
+    algorithm: str | type[Algorithm] | None, env: EnvLike, trials: int, asked: dict[str, Any]
+) -> Plan:
     """What was asked for, checked before anything runs."""
     if algorithm is None or env is None:
         raise SettingError(
@@ -275,11 +277,11 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
 
 def _continued(
     folder: Path,
-    algorithm: Any,
+    algorithm: str | type[Algorithm] | None,
     env: EnvLike,
     trials: int | None,
-    out: Any,
-    asked: dict[str, Any],
+    out: str | Path | None,
+    asked: Mapping[str, object],
     names: Names,
 ) -> Plan:
     """What the sweep in a folder was asked for."""

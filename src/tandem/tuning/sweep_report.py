@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from tandem import plots
+from tandem.algorithms.base import Settings
 from tandem.errors import WorkerError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures
@@ -52,7 +52,7 @@ class Swept:
         return Candidate("", self.best.settings, "").flags()
 
 
-def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
+def concluded(folder: Path, plan: Plan, study: Study, base: Settings) -> Swept:
     """What the trials came to, with files in the folder. base: the settings that a run has where a
     trial's say nothing."""
     trials = study.trials()
@@ -84,7 +84,7 @@ def few(trials: int) -> str:
     return "" if trials >= FEW else f", from {trials} trials only"
 
 
-def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Any) -> SweepTrial:
+def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Settings) -> SweepTrial:
     """Writes the best settings so far, with the options of the sweep, for `tandem train --config`.
     Returns their trial. At least one of the trials must be complete."""
     best = max((t for t in trials if t.state == COMPLETE), key=lambda t: t.score)
@@ -120,7 +120,7 @@ def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
             rows.writerow([*told, *values, t.why])
 
 
-def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
+def written(plan: Plan, settings: Settings, best: SweepTrial, trials: int) -> str:
     """A table for a user's zoo: all settings that are not the algorithm's defaults."""
     own, defaults = plain(settings), plain(type(settings)())
     differ = {f.name: own[f.name] for f in fields(settings) if own[f.name] != defaults[f.name]}
@@ -134,7 +134,7 @@ def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """A setting as TOML."""
     if isinstance(value, bool):
         return str(value).lower()

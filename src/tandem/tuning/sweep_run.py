@@ -53,7 +53,7 @@ class TrialRun:
         self._events: Any = None  # of the session, a generator
 
     def begin_trial(
-        self, engine: Any, arguments: dict[str, Any], out: Path, resume: dict[str, Any] | None
+        self, engine: object, arguments: dict[str, Any], out: Path, resume: dict[str, Any] | None
     ) -> Answer:
         """Makes the run of these arguments of `train`, and trains it to its first evaluation.
         resume: what a run is given to go on from its checkpoint in the folder `out`; None for one

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.backends import ENGINES
 from tandem.errors import EngineError, RunFolderError, one_of
@@ -21,6 +21,9 @@ from tandem.settings import IMPORTED, shell_path
 from tandem.tuning.search import second_half
 from tandem.tuning.space import Space, optuna
 from tandem.types import JSONDict
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial, Trial
 
 FILE, JOURNAL, TRIALS = "sweep.json", "journal.log", "trials"
 PRUNERS = ("median", "asha", "hyperband", "none")
@@ -115,7 +118,7 @@ class SweepTrial:
 
     number: int
     state: str  # one of those above
-    settings: dict[str, Any]
+    settings: JSONDict
     returns: list[float]  # of its evaluations
     score: float  # the mean over their second half; of one that was pruned, the last of them
     seconds: float
@@ -213,7 +216,7 @@ class Study:
 
     # Trials under way
 
-    def ask(self) -> Any:
+    def ask(self) -> Trial:
         """A new trial, with what it is to train with."""
         with self._writing():
             waiting = self._study.get_trials(deepcopy=False, states=(self._states.WAITING,))
@@ -223,7 +226,7 @@ class Study:
             self._drawn(trial)
             return trial
 
-    def interrupted(self) -> list[Any]:
+    def interrupted(self) -> list[Trial]:
         """The trials that were under way when the sweep ended, and lost ones to retry. Optuna knows
         them as running, and would leave them so for good."""
         found = []
@@ -236,16 +239,16 @@ class Study:
                 found.append(trial)
         return found
 
-    def _drawn(self, trial: Any) -> None:
+    def _drawn(self, trial: Trial) -> None:
         settings = self.space.trial(self.space.suggest(trial))
         trial.set_user_attr("settings", settings)
         trial.set_user_attr("seed", seed_of(self.plan.seed, trial.number))
 
-    def folder_of(self, trial: Any) -> Path:
+    def folder_of(self, trial: Trial) -> Path:
         """That of the trial's run."""
         return self.folder / TRIALS / f"{trial.number:04d}"
 
-    def report(self, trial: Any, env_steps: int, mean: float) -> bool:
+    def report(self, trial: Trial, env_steps: int, mean: float) -> bool:
         """Notes an evaluation; whether the trial is to end there. It is numbered by the multiple of
         `Plan.every` that it follows, so that trials whose blocks differ can be compared."""
         number = env_steps // self.plan.every
@@ -255,7 +258,7 @@ class Study:
             return bool(trial.should_prune())
 
     def tell(
-        self, trial: Any, state: str, seconds: float = 0.0, why: str = "", steps: int = 0
+        self, trial: Trial, state: str, seconds: float = 0.0, why: str = "", steps: int = 0
     ) -> SweepTrial:
         """A trial is over; one that is lost for the first time only until the sweep is resumed."""
         with self._writing():
@@ -264,7 +267,7 @@ class Study:
             known = {"came to": state, "seconds": round(seconds, 1), "why": why, "steps": steps}
             for name, said in known.items():
                 trial.set_user_attr(name, said)
-            told: dict[str, Any] = {"state": self._states[STATES[state]]}
+            told: dict[str, object] = {"state": self._states[STATES[state]]}
             if state == COMPLETE:
                 told["values"] = second_half(self._trial(self.frozen(trial)).returns)
             if not is_retried:
@@ -273,17 +276,16 @@ class Study:
 
     # Trials so far
 
-    def frozen(self, trial: Any) -> Any:
+    def frozen(self, trial: Trial) -> FrozenTrial:
         """A trial as Optuna has kept it."""
         return self._study.get_trials(deepcopy=False)[trial.number]
 
     def trials(self) -> list[SweepTrial]:
         """All that were begun."""
-        waiting = self._states.WAITING
         frozen = self._study.get_trials(deepcopy=False)
-        return [self._trial(f) for f in frozen if f.state != waiting]
+        return [self._trial(f) for f in frozen if f.state != self._states.WAITING]
 
-    def _trial(self, frozen: Any) -> SweepTrial:
+    def _trial(self, frozen: FrozenTrial) -> SweepTrial:
         known, values = frozen.user_attrs, frozen.intermediate_values
         is_over = frozen.state.is_finished() or known.get("came to") == LOST
         return SweepTrial(

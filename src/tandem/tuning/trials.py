@@ -4,8 +4,8 @@ whatever ends it."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -32,14 +32,14 @@ METRICS = ("reward", "loss")
 class TrialArguments:
     """How an agent is trained on trial: arguments of `find` that are those of `train`."""
 
-    train_loss: Any = None
+    train_loss: object = None
     pool_network: bool = True
     processes: int | None = None
     processes_her: int | None = None
     processes_pr: int | None = None
     random: bool = False
     jit_compile: bool = True
-    strategy: Any = None
+    strategy: object = None
 
     def of(self, agent: BaseAgent) -> dict[str, Any]:
         """Returns them for the agent's `train`, or with a strategy for `distributed_training`.
@@ -94,10 +94,12 @@ class Trials:
     none; the agent's callbacks are called.
     """
 
-    def __init__(self, agent: BaseAgent, optimizers: Iterable[Any], arguments: TrialArguments):
+    def __init__(self, agent: BaseAgent, optimizers: Iterable[object], arguments: TrialArguments):
         self.agent, self.train_arguments = agent, arguments.of(agent)
         layout = layout_of(agent, arguments.strategy)
-        self._scope: Any = nullcontext if layout is None else layout.scope
+        self._scope: Callable[[], AbstractContextManager[object]] = (
+            nullcontext if layout is None else layout.scope
+        )
         self.optimizers = [as_list(one) for one in optimizers]
         self.set_arguments = agent._set_arguments("find")
         self._others = (agent.prioritized_replay, arguments.train_loss)
@@ -109,7 +111,7 @@ class Trials:
 
     def train(
         self,
-        optimizer: Any,
+        optimizer: object,
         episodes: int | None,
         callback: object = None,
         num_updates: int | None = None,
@@ -193,7 +195,7 @@ class Trials:
         groups = groups | {"engine": groups["engine"] | current}
         return Kept(agent_checkpoint.as_path("memory"), data | {"loop": loop}, groups)
 
-    def _environments(self) -> Any:
+    def _environments(self) -> object:
         """Returns copies of the agent's environments; themselves, where they cannot be copied and
         none is amid an episode. SettingError where one is."""
         try:
@@ -211,7 +213,7 @@ class Trials:
 
 
 def train_agent(
-    agent: BaseAgent, arguments: dict[str, Any], optimizer: Any, episodes: int | None
+    agent: BaseAgent, arguments: dict[str, Any], optimizer: object, episodes: int | None
 ) -> TrialResult:
     """Trains an agent by arguments that `TrialArguments.of` gave, and returns what it came to.
     Prints nothing."""
@@ -226,7 +228,7 @@ def train_agent(
     return TrialResult(agent.reward_list[rewards:], agent.loss_list[losses:], seconds, fault)
 
 
-def layout_of(agent: Any, strategy: Any) -> Any:
+def layout_of(agent: BaseAgent, strategy: object) -> Any:
     """Returns the devices of a strategy; None without one. SettingError for an agent that was not
     made in its scope."""
     if strategy is None:

@@ -48,7 +48,7 @@ class Terminated(BaseException):
     """SIGTERM came."""
 
 
-def _terminated(number: int, frame: Any) -> None:
+def _terminated(number: int, frame: object) -> None:
     raise Terminated
 
 

@@ -19,7 +19,7 @@ class Request(NamedTuple):
     worker is lost."""
 
     method: str
-    arguments: tuple[Any, ...] = ()
+    arguments: tuple[object, ...] = ()
     patience: float = inf
 
 
@@ -27,7 +27,7 @@ class Processes:
     """Processes of this machine, each with an object `make()`. A process that is stopped gets
     SIGTERM."""
 
-    def __init__(self, make: Callable[..., Any]) -> None:
+    def __init__(self, make: Callable[..., object]) -> None:
         self.make = make
 
     def start(self, place: int) -> WorkerHandle:
@@ -45,7 +45,7 @@ class RayActors:
     """Actors on the Ray cluster at an address, each with `cpus` CPUs and an object `make()`. An
     actor that is stopped is killed."""
 
-    def __init__(self, address: str, cpus: int, make: Callable[[], Any]) -> None:
+    def __init__(self, address: str, cpus: int, make: Callable[[], object]) -> None:
         self._ray, self._cpus, self.make = cluster.connect(address), cpus, make
 
     @property
@@ -69,7 +69,7 @@ Carrier = Processes | RayActors
 class _Worker:
     handle: WorkerHandle
     place: int
-    job: Any = None
+    job: object = None
     asked: float = 0.0  # when it was asked for the answer to come, by time.monotonic()
     patience: float = inf  # seconds that this answer may take
     has_started: bool = False
@@ -135,7 +135,7 @@ class Jobs:
                 worker.is_interrupted = True
                 self.carrier.stop(worker.handle)
 
-    def _begin(self, job: Any, request: Request) -> None:
+    def _begin(self, job: object, request: Request) -> None:
         worker = self._idle.pop() if self._idle else self._new_worker()
         worker.job = job
         self._running.append(worker)
@@ -191,14 +191,14 @@ class FunctionCall(NamedTuple):
     """function(*arguments), for another process."""
 
     name: str  # in messages
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    function: Callable[..., object]
+    arguments: tuple[object, ...]
 
 
 class Caller:
     """In a worker's process: makes calls."""
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., object], *arguments: object) -> object:
         """Returns function(*arguments)."""
         return function(*arguments)
 
@@ -225,7 +225,7 @@ def results(
         i = waiting.pop(0)
         return i, Request("call", (calls[i].function, *calls[i].arguments))
 
-    def heard(i: int, answer: Any) -> None:
+    def heard(i: int, answer: object) -> None:
         nonlocal lost_so_far
         if not isinstance(answer, WorkerLost):
             found[i] = answer

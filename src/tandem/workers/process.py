@@ -49,7 +49,7 @@ class WorkerLost(Exception):
 class WorkerHandle(Protocol):
     """To somebody who works for this process elsewhere: in a `Process`, or on a cluster."""
 
-    def ask(self, name: str, *arguments: Any) -> None:
+    def ask(self, name: str, *arguments: object) -> None:
         """See `Process.ask`."""
 
     def send_bytes(self, data: bytes = b"") -> None:
@@ -81,7 +81,11 @@ class Process:
     from SIGTERM to SIGKILL after its parent has ended; 0: SIGKILL at once."""
 
     def __init__(
-        self, inherits: tuple[int, ...], make: Any, *arguments: Any, grace: float = 0.0
+        self,
+        inherits: tuple[int, ...],
+        make: Callable[..., object],
+        *arguments: object,
+        grace: float = 0.0,
     ) -> None:
         check_processes()
         # Linux ends a process with the thread that started it; only of the main one it is sure that
@@ -106,7 +110,7 @@ class Process:
     def runs(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, name: str, *arguments: Any) -> None:
+    def ask(self, name: str, *arguments: object) -> None:
         """Begins a call, after those that were begun before; `answer` gives what they came to, one
         after the other. SettingError for arguments that cannot travel."""
         import cloudpickle
@@ -173,13 +177,13 @@ class Process:
             _end(self._process, self._connection, patience)
 
 
-def begun(make: Any) -> tuple[Any, ...]:
+def begun(make: Callable[..., object]) -> tuple[Callable[..., object], *tuple[object, ...]]:
     """What makes something elsewhere as `make` does, in a process that has imported what this one
     was told to: ids are registered there too. Its first arguments follow it."""
     return (_importing, tuple(IMPORTED), make) if IMPORTED else (make,)
 
 
-def _importing(modules: tuple[str, ...], make: Any, *arguments: Any) -> Any:
+def _importing(modules: tuple[str, ...], make: Callable[..., object], *arguments: object) -> object:
     for name in modules:
         module_here(name)
     return make(*arguments)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tandem.errors import EngineError
@@ -36,7 +37,7 @@ OWN = (
 )
 
 
-def library() -> Any:
+def library() -> ModuleType:
     """Ray itself. EngineError where it is not installed."""
     if (imported := sys.modules.get("ray")) is not None:
         return imported
@@ -57,7 +58,7 @@ def _be_quiet() -> None:
         os.environ.setdefault(name, value)
 
 
-def connect(address: str = "") -> Any:
+def connect(address: str = "") -> ModuleType:
     """Ray, with a cluster. "" takes the one that this process has already, the one that RAY_ADDRESS
     names, or one that runs on this machine; else one is started, which ends with this process.
     "local" starts one in any case where this process has none. Another address is that of a cluster
@@ -108,12 +109,12 @@ def _running_cluster() -> str:
     return address or "local"
 
 
-def joined(ray: Any) -> str | None:
+def joined(ray: ModuleType) -> str | None:
     """The address of the cluster that this process is connected to."""
     return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
 
 
-def check_joined(ray: Any, cluster: str | None) -> None:
+def check_joined(ray: ModuleType, cluster: str | None) -> None:
     """Raises EngineError where this process has left a cluster."""
     if joined(ray) != cluster:
         raise EngineError(
@@ -129,14 +130,17 @@ class RayActor:
     is lost, Ray starts it again, on this node or another; `begin` then makes the object anew.
     options: Ray's for an actor."""
 
-    def __init__(self, ray: Any, cpus: float, **options: Any) -> None:
+    def __init__(self, ray: ModuleType, cpus: float, **options: object) -> None:
         self._ray = ray
-        own = {name: os.environ[name] for name in OWN if name in os.environ}
         options = {"num_cpus": cpus, "max_restarts": -1, **options}
         self._cluster = joined(ray)
-        self._actor = _actor_host(ray).options(**options).remote(own)
-        self._calls: deque[Any] = deque()
-        self._closing: Any = None  # the call that does, once it was made
+        self._actor = (
+            _actor_host(ray)
+            .options(**options)
+            .remote({name: os.environ[name] for name in OWN if name in os.environ})
+        )
+        self._calls: deque[object] = deque()
+        self._closing: object = None  # the call that does, once it was made
         self.runs = True
 
     @property
@@ -150,7 +154,7 @@ class RayActor:
         Any call would then make Ray start a new one."""
         return joined(self._ray) != self._cluster
 
-    def begin(self, make: Any, *arguments: Any) -> None:
+    def begin(self, make: Callable[..., object], *arguments: object) -> None:
         """Its answer is to be waited for, as that of a call; none of the calls before has one any
         more."""
         check_joined(self._ray, self._cluster)
@@ -158,7 +162,7 @@ class RayActor:
         self._calls.append(self._actor.begin.remote(make, *arguments))
         self.runs = True
 
-    def ask(self, name: str, *arguments: Any) -> None:
+    def ask(self, name: str, *arguments: object) -> None:
         """See `Process.ask`."""
         check_joined(self._ray, self._cluster)
         self._calls.append(self._actor.reply.remote(name, *arguments))
@@ -187,7 +191,7 @@ class RayActor:
         self._calls.popleft()
         return result(self, answer)
 
-    def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
+    def ready(self, others: Sequence[RayActor], seconds: float) -> list[int]:
         """See `Process.ready`."""
         check_joined(self._ray, self._cluster)
         calls = [actor._calls[0] for actor in others]
@@ -217,7 +221,7 @@ class RayActor:
 
 
 @lru_cache
-def _actor_host(ray: Any) -> Any:
+def _actor_host(ray: ModuleType) -> Any:
     """What an actor runs."""
 
     class ActorHost(ObjectServer):
@@ -233,7 +237,7 @@ def _actor_host(ray: Any) -> Any:
     return ray.remote(ActorHost)
 
 
-def put(ray: Any, what: Any) -> Any:
+def put(ray: ModuleType, what: object) -> object:
     """A reference to it in the object store, which arguments of calls may be. SettingError for what
     cannot be pickled."""
     try:
@@ -242,7 +246,7 @@ def put(ray: Any, what: Any) -> Any:
         raise not_picklable(error) from error
 
 
-def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
+def wait_for_cpus(ray: ModuleType, cpus: float, patience: float) -> None:
     """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not
     after `patience` seconds."""
     began, warned = time.monotonic(), False

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class SharedArrays(Mapping[str, Array]):
     """Named arrays in one piece of memory. `create` makes them here, `attach` finds them in a
     process that inherits `handle.inherits`."""
 
-    def __init__(self, handle: Handle, memory: Any) -> None:
+    def __init__(self, handle: Handle, memory: mmap.mmap) -> None:
         """memory: what has the buffer of `handle.size` bytes."""
         self.handle = handle
         self._views: dict[str, Array] = {}
@@ -79,7 +79,7 @@ class SharedArrays(Mapping[str, Array]):
         return {n.removeprefix(start): x for n, x in self._views.items() if n.startswith(start)}
 
 
-def shape_dtype(x: Any) -> ShapeDtype:
+def shape_dtype(x: Array) -> ShapeDtype:
     """That of an array."""
     return tuple(x.shape), x.dtype.str
 

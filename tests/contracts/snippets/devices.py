@@ -129,7 +129,7 @@ def work(devices, kind, env, given):
         return call
 
     # rows enough for the step on weights, which each device makes, to be little beside them
-    batch = fakes.first(device_contracts.made_up(loop, 256), 1)
+    batch = fakes.first(contracts.made_up(loop, device_contracts.UPDATES, 256), 1)
     with patch.object(jax, "jit", counting):
         run = loop.backend.compile(loop.algorithm.update)
     try:
@@ -198,7 +198,7 @@ def stops():
     """PPO ends a rollout's updates at the same one."""
     given = {**SHORT, **PPO, "max_kl": 0.002}
     several, one = device_contracts.sides(algorithms.get("ppo"), BOX, ENGINE, 2, **given)
-    batch = device_contracts.made_up(one.loop, 64)
+    batch = contracts.made_up(one.loop, device_contracts.UPDATES, 64)
     # of the policy that acted, not of any: it has not been left far yet
     algorithm = one.loop.algorithm
     obs, action = (x.reshape(-1, *x.shape[2:]) for x in (batch.obs, batch.action))
@@ -214,7 +214,7 @@ def uneven():
     """Rows that do not divide stay on one device, which every device then stands for."""
     given = {**SHORT, **PPO}
     several, one = device_contracts.sides(algorithms.get("ppo"), BOX, ENGINE, 2, **given)
-    batch = device_contracts.made_up(one.loop, 63)
+    batch = contracts.made_up(one.loop, device_contracts.UPDATES, 63)
     weights, there = several.after(batch)[1], one.after(batch)[1]
     if ENGINE == "jax":
         contracts.agree(weights, there, "63 rows on 2 devices")
