@@ -11,28 +11,31 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import prod
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tandem.types import Array
 
 FEW = 20  # names that an error lists beside advice
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
 class TandemError(Exception):
-    """What all errors of this library have in common. instead: values that do not contradict the
+    """The base class of all errors of this library. instead: values that do not contradict the
     other settings, by setting, the best first."""
 
-    def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: Any) -> None:
+    def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: object) -> None:
         self.happened, self.expected, self.fix, self.instead = happened, expected, fix, instead
         wrong = happened
         if expected:
             wrong = f"{happened.removesuffix('.')}; expected {expected.removesuffix('.')}."
         super().__init__(f"{wrong}\nFix: {fix}" if fix else wrong)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         # errors cross process borders with all their parts
         return _rebuild, (
             type(self),
@@ -46,7 +49,7 @@ class UnknownNameError(TandemError, ValueError):
     ones that do."""
 
     def __init__(
-        self, kind: str, name: Any, known: Iterable[str], fix: str = "", expected: str = ""
+        self, kind: str, name: object, known: Iterable[str], fix: str = "", expected: str = ""
     ) -> None:
         known = sorted(set(known))
         self.nearest = nearest(name, known) if isinstance(name, str) else []
@@ -136,15 +139,16 @@ def at_least(
 
 
 def one_of(
-    name: str, value: object, choices: Iterable[Any], kind: type[TandemError] = SettingError
+    name: str, value: object, choices: Iterable[object], kind: type[TandemError] = SettingError
 ) -> None:
     """Raises `kind` where `value` is none of `choices`; the nearest of them is proposed."""
     choices = list(choices)
     if not any(value is c or value == c for c in choices):
         close = nearest(value, map(str, choices), 1) if isinstance(value, str) else []
-        proposed = repr(close[0]) if close else repr(choices[0])
         expected = f"one of {', '.join(map(repr, choices))}"
-        raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}.")
+        raise kind(
+            f"{name}={value!r}.", expected, f"give {name}={(close[0] if close else choices[0])!r}."
+        )
 
 
 def brief(error: BaseException) -> str:
@@ -153,7 +157,7 @@ def brief(error: BaseException) -> str:
 
 
 def same_shape(
-    name: str, array: Any, shape: Iterable[int | None], kind: type[TandemError] = SpaceError
+    name: str, array: Array, shape: Iterable[int | None], kind: type[TandemError] = SpaceError
 ) -> None:
     """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any
     length. A length that is not known while a function is traced (None) fits any."""
@@ -172,14 +176,14 @@ def same_shape(
         )
 
 
-def same_shapes(shape: Iterable[int | None], **arrays: Any) -> None:
+def same_shapes(shape: Iterable[int | None], **arrays: Array) -> None:
     """Raises SpaceError where one of `arrays` has another shape than `shape`: `same_shape` of
     each, which is named as its keyword."""
     for name, array in arrays.items():
         same_shape(name, array, shape)
 
 
-def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> TandemError:
+def _rebuild(kind: type[TandemError], message: str, parts: dict[str, object]) -> TandemError:
     # the base whose memory layout it has: only that one's `__new__` may make it
     layout: Any = kind.__base__
     error: TandemError = layout.__new__(kind, message)
@@ -194,19 +198,20 @@ def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
     by_lower = {k.lower().lstrip("-"): k for k in known}
     if name.lower() in by_lower:
         return [by_lower[name.lower()]]
-    found = difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
-    return [by_lower[m] for m in found]
+    return [
+        by_lower[m]
+        for m in difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
+    ]
 
 
-def misfit(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> str:
+def misfit(function: Callable[..., object], /, *arguments: object, **named: object) -> str:
     """Why a function cannot be called with these arguments, without calling it; "" where it can, or
     nobody knows."""
-    try:
-        inspect.signature(function).bind(*arguments, **named)
-    except TypeError as error:
-        return str(error)
-    except ValueError:  # written in C
-        return ""
+    with suppress(ValueError):  # a function written in C
+        try:
+            inspect.signature(function).bind(*arguments, **named)
+        except TypeError as error:
+            return str(error)
     return ""
 
 
@@ -237,8 +242,7 @@ def needs(package: str, purpose: str, fix: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        expected = f"{package} {purpose}"
-        raise EngineError(f"{package} is not installed.", expected, fix) from error
+        raise EngineError(f"{package} is not installed.", f"{package} {purpose}", fix) from error
 
 
 @contextmanager

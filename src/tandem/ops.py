@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-Array = Any
-_by_type: dict[type, Any] = {}
+from tandem.types import Array, Tree
+
+_by_type: dict[type, _Library] = {}
 
 
-def of(x: Any) -> Any:
+def of(x: Tree) -> Any:
     """The functions for arrays of x's type; where x is a dict (an observation), of its first
     leaf's."""
     try:
@@ -33,7 +35,7 @@ def of(x: Any) -> Any:
     if isinstance(x, dict):
         return of(next(iter(x.values())))
     if isinstance(x, (np.ndarray, np.generic)):
-        functions: Any = _Numpy(np)
+        functions: _Library = _Numpy(np)
     elif "torch" in sys.modules and isinstance(x, sys.modules["torch"].Tensor):
         functions = _Torch(sys.modules["torch"])
     elif "keras" in sys.modules and sys.modules["keras"].ops.is_tensor(x):
@@ -64,7 +66,7 @@ class _Library:
     NAMES = """exp log cos tanh sqrt abs where minimum maximum clip stack reshape swapaxes sum
     mean argmax isfinite all"""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: ModuleType) -> None:
         for name in self.NAMES.split():
             if not hasattr(self, name):  # a class may have its own
                 setattr(self, name, getattr(library, name))
@@ -140,7 +142,7 @@ def erf(x: Array) -> Array:
 
 
 class _Torch(_Library):
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: ModuleType) -> None:
         super().__init__(torch)
         f = torch.nn.functional
         self.concat, self.sigmoid, self.relu = torch.cat, torch.sigmoid, torch.relu
@@ -187,7 +189,7 @@ class _Torch(_Library):
 
 
 class _Keras(_Library):
-    def __init__(self, ops: Any) -> None:
+    def __init__(self, ops: ModuleType) -> None:
         super().__init__(ops)
         self.concat, self.softplus, self.sigmoid = ops.concatenate, ops.softplus, ops.sigmoid
         self.relu, self.elu, self.silu = ops.relu, ops.elu, ops.silu
@@ -229,11 +231,7 @@ class _KerasJax(_Keras):
         return where(x < low, low, where(x > high, high, x))
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        def twice(state: Array, rows: tuple[Array, ...]) -> tuple[Array, Array]:
-            state = step(state, rows)
-            return state, state
-
-        return self._ops.scan(twice, state, xs)[1]
+        return self._ops.scan(lambda s, rows: (step(s, rows),) * 2, state, xs)[1]
 
 
 class _KerasTensorFlow(_Keras):
@@ -256,10 +254,9 @@ class _KerasTensorFlow(_Keras):
             state = step(state, tuple(x[t] for x in xs))
             return t + 1, state, states.write(t, state)
 
-        loop = tf.while_loop(
+        return tf.while_loop(
             lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length
-        )
-        return loop[2].stack()
+        )[2].stack()
 
 
 _KERAS = {"jax": _KerasJax, "tensorflow": _KerasTensorFlow}

@@ -8,17 +8,30 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Number
 from pathlib import Path, PurePath
 from shlex import quote
-from types import UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from types import ModuleType, UnionType
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
 from tandem import ops
 from tandem.errors import SettingError, UnknownNameError
+from tandem.types import Array
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,12 @@ class Limits:
     expected: str = ""
     fix: str = ""
 
-    def check(self, name: str, value: Any, default: Any) -> None:
+    def check(
+        self,
+        name: str,
+        value: float | str | Schedule | tuple[float | str, ...],
+        default: object,
+    ) -> None:
         """SettingError where `value` is outside: a number, each number of a tuple, or both ends of
         a Schedule, which may end on `above` itself. Text, such as "auto", has no limits. The
         advice is the setting's own, or its default."""
@@ -53,7 +71,7 @@ class Limits:
         return above and self.minimum <= number <= self.maximum
 
     def _words(self) -> str:
-        """What is expected, where a setting says nothing of its own."""
+        """The expected values in words, where a setting has no text of its own."""
         if self.above > -math.inf:
             return f"a number above {self.above}"
         if self.maximum == math.inf:
@@ -61,21 +79,21 @@ class Limits:
         return f"between {self.minimum} and {self.maximum}"
 
 
-def written(default: Any) -> str:
+def written(default: object) -> str:
     """A default as a program writes it."""
     return repr(str(default)) if isinstance(default, Schedule) else repr(default)
 
 
 class Needs:
-    """What other settings have to be for one to have an effect: text as it is here or one of
+    """The values of other settings that one needs to have an effect: text as it is here or one of
     several, and anything but 0 or False for a number or True. met: a question of all settings
     instead, where it is another."""
 
-    def __init__(self, met: Callable[[Any], bool] | None = None, /, **values: Any) -> None:
+    def __init__(self, met: Callable[[Any], bool] | None = None, /, **values: object) -> None:
         self.values = values
         self.met = met or self._met
 
-    def _met(self, settings: Any) -> bool:
+    def _met(self, settings: object) -> bool:
         for name in (n for n in self.values if hasattr(settings, n)):
             value, wanted = getattr(settings, name), self.values[name]
             choices = (wanted,) if isinstance(wanted, str) else wanted
@@ -108,7 +126,7 @@ class Search:
     low: float = math.nan
     high: float = math.nan
     scale: str = "linear"
-    choices: tuple[Any, ...] = ()
+    choices: tuple[bool | int | float | str, ...] = ()
     part: str = "start"
 
 
@@ -116,7 +134,7 @@ Searches = Search | tuple[Search, ...]  # several: one for each part of a schedu
 
 
 def setting(
-    default: Any,
+    default: T,
     help: str,
     source: str = "",
     *,
@@ -129,7 +147,7 @@ def setting(
     fix: str = "",
     resumable: bool = False,
     needs: Needs | None = None,
-) -> Any:
+) -> T:
     """A field of a settings dataclass: its default, what it means (with unit), where the default
     comes from, where a sweep looks for it, and the `Limits` of a number. Every number has `minimum`
     or `above`; -math.inf says that it may be any. resumable: a run may be resumed with another
@@ -143,7 +161,7 @@ def setting(
     return field(default=default, metadata=known | {"resumable": resumable, "needs": needs})
 
 
-def default(value: Any, source: str = "", help: str = "", search: Searches = ()) -> Any:
+def default(value: T, source: str = "", help: str = "", search: Searches = ()) -> T:
     """Another default for a setting of a base class, where it comes from, and what the setting
     means and where a sweep looks for it, if that is not the same here. The limits stay."""
     other = {"help": help, "search": _listed(search)}
@@ -156,7 +174,7 @@ def _listed(search: Searches) -> tuple[Search, ...]:
 
 
 class Declared(NamedTuple):
-    """What is known of a setting."""
+    """A setting as it is declared."""
 
     name: str
     default: Any
@@ -191,10 +209,10 @@ def offered(kind: type) -> list[Declared]:
     ]
 
 
-def idle(settings: Any) -> dict[str, Needs]:
+def idle(settings: object) -> dict[str, Needs]:
     """The settings that have no effect beside the others, with what they need."""
-    gated = {s.name: s.needs for s in declared(type(settings)) if s.needs is not None}
-    return {name: needs for name, needs in gated.items() if not needs.met(settings)}
+    gated = ((s.name, s.needs) for s in declared(type(settings)))
+    return {name: needs for name, needs in gated if needs is not None and not needs.met(settings)}
 
 
 def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
@@ -205,8 +223,9 @@ def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
     values = {
         n: x for n in given if n in found and (x := getattr(settings, n)) != getattr(usual, n)
     }
-    notes = [f"{name}={x} has no effect without {found[name]}." for name, x in values.items()]
-    return replace(settings, **{name: getattr(usual, name) for name in found}), notes
+    return replace(settings, **{name: getattr(usual, name) for name in found}), [
+        f"{name}={x} has no effect without {found[name]}." for name, x in values.items()
+    ]
 
 
 def hints_of(kind: Any) -> dict[str, Any]:
@@ -217,7 +236,7 @@ def hints_of(kind: Any) -> dict[str, Any]:
     return kind._hints
 
 
-def check_ranges(settings: Any) -> None:
+def check_ranges(settings: object) -> None:
     """SettingError for the first setting that is outside of its limits."""
     for s in declared(type(settings)):
         if s.limits is not None:
@@ -234,7 +253,7 @@ class Schedule:
     end: float | None = None
     fraction: float = 1.0
 
-    def __call__(self, progress: Any) -> Any:
+    def __call__(self, progress: Array) -> Array:
         """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its
         end."""
         if not isinstance(progress, (float, int, np.ndarray, np.generic)):  # an engine's
@@ -247,7 +266,7 @@ class Schedule:
         return (self.start + (self.end - self.start) * done).astype(np.float32)
 
     @classmethod
-    def parse(cls, value: Any) -> Schedule:
+    def parse(cls, value: object) -> Schedule:
         """From a number, text, or a Schedule; ValueError for anything else."""
         if isinstance(value, Schedule):
             return value
@@ -284,7 +303,7 @@ class Schedule:
         return ":".join(repr(float(p)).removesuffix(".0") for p in parts)
 
 
-def apply(settings: Any, values: dict[str, Any]) -> Any:
+def apply(settings: Any, values: dict[str, object]) -> Any:
     """`settings` with what is given, checked and converted field by field.
 
     Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong
@@ -298,7 +317,7 @@ def apply(settings: Any, values: dict[str, Any]) -> Any:
     return replace(settings, **{n: convert(n, v, hints[n], defaults[n]) for n, v in values.items()})
 
 
-def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
+def convert(name: str, value: object, hint: Any, default: Any) -> Any:
     """A value for a setting of type `hint`, from what a program or a command line gave; the default
     is what an error advises."""
     try:
@@ -313,11 +332,12 @@ def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
             if name.endswith("learning_rate") and type(value).__module__.startswith("keras"):
                 fix += "; or pass yours to an optimizer: optimizer=keras.optimizers.Adam(schedule)"
             fix += "."
-        happened = f"setting {name}={value!r} (a {type(value).__name__})."
-        raise SettingError(happened, expected, fix) from error
+        raise SettingError(
+            f"setting {name}={value!r} (a {type(value).__name__}).", expected, fix
+        ) from error
 
 
-def flag(name: str, value: Any) -> str:
+def flag(name: str, value: object) -> str:
     """A setting as `tandem train` takes it on a command line."""
     written = quote(f"--{name.replace('_', '-')}")
     if isinstance(value, bool):
@@ -340,7 +360,7 @@ def nearest_multiple(of: int, near: int) -> int:
     return of * max(1, round(near / of))
 
 
-def whole_number(name: str, value: Any, least: int = 0) -> int:
+def whole_number(name: str, value: object, least: int = 0) -> int:
     """A whole number that is not below `least`. SettingError for anything else."""
     number: int = convert(name, value, int, max(least, 1))
     if number < least:
@@ -348,7 +368,7 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
     return number
 
 
-def as_path(name: str, value: Any) -> Path:
+def as_path(name: str, value: object) -> Path:
     """A path, from text or a Path. SettingError for anything else."""
     if not value or not isinstance(value, (str, os.PathLike)):
         raise SettingError(
@@ -363,7 +383,7 @@ IMPORTED: list[str] = []  # the modules of --import, which processes of this one
 FOLDERS: set[str] = set()  # working directories that `module_here` has put on sys.path
 
 
-def module_here(name: str) -> Any:
+def module_here(name: str) -> ModuleType | None:
     """The module of this name, looked for in the working directory after everywhere else; None
     where there is none, as of a path. Raises what importing something raises that the module
     needs."""
@@ -396,11 +416,12 @@ def named_here(
     what: str,
     form: str,
     expected: str,
-    accepts: Callable[[Any], bool],
-    offers: Callable[[Any], bool],
+    accepts: Callable[[object], bool],
+    offers: Callable[[object], bool],
 ) -> Any:
-    """What "module:name" names, looked for in the working directory too. Raises UnknownNameError
-    where there is nothing that this `accepts`, with the names of what the module `offers`.
+    """The object that "module:name" names, looked for in the working directory too. Raises
+    UnknownNameError where there is nothing that this `accepts`, with the names of what the module
+    `offers`.
 
     what: it is, in words. form: how it is written, as in MODULE:CLASS."""
     expect_module(path)
@@ -410,8 +431,9 @@ def named_here(
     if not accepts(found):
         there = vars(module).items() if module else ()
         known = [f"{module_name}:{n}" for n, x in there if n[0] != "_" and offers(x)]
-        fix = "" if known else f"write {form} with an importable module."
-        raise UnknownNameError(what, path, known, fix, expected)
+        raise UnknownNameError(
+            what, path, known, "" if known else f"write {form} with an importable module.", expected
+        )
     return found
 
 
@@ -423,10 +445,8 @@ def _converted(value: Any, hint: Any) -> Any:
         return value
     if origin in (Union, UnionType):
         for choice in inner:
-            try:
+            with suppress(TypeError, ValueError):
                 return _converted(value, choice)
-            except (TypeError, ValueError):
-                continue
         raise ValueError(value)
     if hint is Schedule:
         return Schedule.parse(value)

@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from math import prod
 from operator import getitem
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tandem.errors import SpaceError, note
-from tandem.types import Array, JSONDict
+from tandem.types import Array, JSONDict, Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary", "dict"]
@@ -90,19 +93,20 @@ class Leaf:
 
 
 Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
+Outline = str | list["Outline"] | dict[str, "Outline"]  # see `outline`
 
 
 KNOWN = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "Text")
 
 
-def kind_of(space: Any) -> str:
+def kind_of(space: Space) -> str:
     """Which of `KNOWN` a space is (gymnasium.spaces, or gym's; or a class derived from one), else
     the name of its class."""
     names = [base.__name__ for base in type(space).__mro__]
     return next((name for name in names if name in KNOWN), names[0])
 
 
-def leaf(space: Any) -> Leaf:
+def leaf(space: Space) -> Leaf:
     """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
     if isinstance(space, type):
         raise SpaceError(
@@ -144,7 +148,7 @@ def leaf(space: Any) -> Leaf:
     )
 
 
-def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
+def parts_of(space: Space) -> list[tuple[str | int, Space]] | None:
     """The (key, space) of each entry of a Dict or Tuple space, whose keys are numbers; None of
     another one."""
     kind = kind_of(space)
@@ -153,7 +157,7 @@ def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
     return list(enumerate(space.spaces)) if kind == "Tuple" else None
 
 
-def _observed(space: Any) -> list[tuple[Any, Any]] | None:
+def _observed(space: Space) -> list[tuple[str | int, Space]] | None:
     """The `parts_of` an observation without the texts of a Dict, which no network reads."""
     entries = parts_of(space)
     if entries is None or kind_of(space) == "Tuple":
@@ -161,7 +165,7 @@ def _observed(space: Any) -> list[tuple[Any, Any]] | None:
     return [(key, inner) for key, inner in entries if not _is_text(inner)]
 
 
-def in_space(space: Any, x: Any, made: Callable[[Any, Any], Any]) -> Any:
+def in_space(space: Space, x: Tree, made: Callable[[Space, Array], Array]) -> Tree:
     """An observation in the containers of its space: `made(inner space, array)` for each array."""
     if (entries := _observed(space)) is None:
         return made(space, x)
@@ -169,7 +173,7 @@ def in_space(space: Any, x: Any, made: Callable[[Any, Any], Any]) -> Any:
     return parts if kind_of(space) == "Dict" else tuple(parts.values())
 
 
-def fits(x: Array, dtype: Any) -> bool:
+def fits(x: Array, dtype: str) -> bool:
     """Whether numbers keep their value in this dtype; floats may be rounded to other floats."""
     if np.can_cast(x.dtype, dtype) or np.dtype(dtype).kind == "f":
         return True
@@ -177,7 +181,7 @@ def fits(x: Array, dtype: Any) -> bool:
         return bool((x.astype(dtype) == x).all())
 
 
-def observation_spec(space: Any) -> Spec:
+def observation_spec(space: Space) -> Spec:
     """The Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space (the
     names of one inside another are joined by '/', entries of a Tuple are named by their
     numbers). Texts in a Dict, as MiniGrid's missions, are left out, with a note."""
@@ -213,7 +217,7 @@ def observation_spec(space: Any) -> Spec:
     return leaves_by_key
 
 
-def empty(what: str, space: Any) -> SpaceError:
+def empty(what: str, space: Space) -> SpaceError:
     return SpaceError(
         f"cannot use a {kind_of(space)} without entries for {what}.",
         "at least one entry",
@@ -221,7 +225,7 @@ def empty(what: str, space: Any) -> SpaceError:
     )
 
 
-def _is_text(space: Any) -> bool:
+def _is_text(space: Space) -> bool:
     """Whether a space holds texts: Gymnasium's, or a library's own, as MiniGrid's missions."""
     if (kind := kind_of(space)) in KNOWN:
         return kind == "Text"
@@ -231,19 +235,18 @@ def _is_text(space: Any) -> bool:
         return False
 
 
-def _text(space: Any, key: str = "", others: list[int] | None = None) -> SpaceError:
+def _text(space: Space, key: str = "", others: list[str | int] | None = None) -> SpaceError:
+    fix = (
+        "convert it to numbers: gymnasium.wrappers.TransformObservation(env, function, space), "
+        "with a Box or MultiDiscrete for space."
+    )
     if others:
         fix = f"leave it out: gymnasium.wrappers.FilterObservation(env, {others!r})."
-    else:
-        fix = (
-            "convert it to numbers: gymnasium.wrappers.TransformObservation(env, function, space), "
-            "with a Box or MultiDiscrete for space."
-        )
     where = f"the entry {key!r} of the observation is" if key else "observations are"
     return SpaceError(f"{where} text ({space}).", "numbers, as networks require", fix)
 
 
-def action_leaf(space: Any, observation: Spec) -> Leaf:
+def action_leaf(space: Space, observation: Spec) -> Leaf:
     """The Leaf of an action space; `masked` where its actions are discrete and observations have an
     entry for their mask.
 
@@ -285,28 +288,27 @@ def described(observation: Spec, action: Leaf) -> str:
     return f"{shown}; action {action.kind} {sizes}, {masks}"
 
 
-def outline(space: Any) -> Any:
-    """What a Spec does not know of its observation space, as JSON data: the dtype, or those of the
-    entries, in a list for a Tuple and by their keys for a Dict."""
-    entries = _observed(space)
-    if entries is None:
+def outline(space: Space) -> Outline:
+    """The part of an observation space that its Spec lacks, as JSON data: the dtype, or those of
+    the entries, in a list for a Tuple and by their keys for a Dict."""
+    if (entries := _observed(space)) is None:
         return str(space.dtype)
     if kind_of(space) == "Tuple":
         return [outline(inner) for _, inner in entries]
     return {str(key): outline(inner) for key, inner in entries}
 
 
-def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
+def gymnasium_space(spec: Spec, outlined: Outline | None = None) -> Space:
     """The observation space (gymnasium.spaces) that a Spec, and its `outline`, is of. Without the
     latter a Dict has no Dicts within, and floats have 32 bits."""
-    from gymnasium import spaces
+    from gymnasium import spaces  # here: most programs that import this file do without
 
     if outlined is None:
         outlined = (
             {key: s.dtype for key, s in spec.items()} if isinstance(spec, dict) else spec.dtype
         )
 
-    def made(part: Any, path: tuple[str, ...]) -> Any:
+    def made(part: Outline, path: tuple[str, ...]) -> Space:
         if isinstance(part, dict):
             return spaces.Dict({key: made(inner, (*path, key)) for key, inner in part.items()})
         if isinstance(part, list):
@@ -319,12 +321,12 @@ def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
         if one.kind == "multibinary":
             return spaces.MultiBinary(one.shape)
         dtype = np.dtype(part)
-        bounds: list[Any] = [list(one.low), list(one.high)]
+        bounds: list[list[float]] = [list(one.low), list(one.high)]
         if dtype.kind in "iu":  # a Leaf's bounds are floats, which round beyond the widest integers
             least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
             bounds = [[min(max(int(b), least), most) for b in each] for each in bounds]
         low, high = (np.array(bound, dtype).reshape(one.shape) for bound in bounds)
-        box: Any = spaces.Box(low, high, one.shape, dtype.type)
+        box = spaces.Box(low, high, one.shape, dtype.type)
         if one.stack:
             box.stack = one.stack
         return box
@@ -332,15 +334,18 @@ def gymnasium_space(spec: Spec, outlined: Any = None) -> Any:
     return made(outlined, ())
 
 
-def form(spec: Spec) -> Any:
+def form(spec: Spec) -> object:
     """Kind, dtype and size of each part: what an agent's observations and actions must share with
     those that it was trained on. Bounds may differ; bits are a box of whole numbers."""
     if isinstance(spec, dict):
         return {key: form(leaf) for key, leaf in spec.items()}
     if spec.parts:
         return {"/".join(map(str, path)): form(part) for path, part in spec.parts}
-    kind = "box" if spec.kind == "multibinary" else spec.kind
-    return (kind, spec.dtype, spec.sizes or spec.shape)
+    return (
+        "box" if spec.kind == "multibinary" else spec.kind,
+        spec.dtype,
+        spec.sizes or spec.shape,
+    )
 
 
 def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) -> None:
@@ -356,13 +361,13 @@ def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) ->
 
 
 def seen(observation: Spec, action: Leaf) -> Spec:
-    """What default networks see of an observation: all but the mask of the actions."""
+    """The part of an observation that default networks see: all but the mask of the actions."""
     if action.masked and isinstance(observation, dict):
         return {k: s for k, s in observation.items() if k != MASK}
     return observation
 
 
-def flattener(space: Any) -> Callable[[Any], Any]:
+def flattener(space: Space) -> Callable[[Tree], Tree]:
     """The function from an observation of `space` to what its Spec describes: Dicts and Tuples
     inside one another become one dict with joined names."""
     if parts_of(space) is None:
@@ -371,23 +376,22 @@ def flattener(space: Any) -> Callable[[Any], Any]:
     return lambda obs: {name: reduce(getitem, path, obs) for name, path in paths.items()}
 
 
-def _paths(space: Any) -> Iterator[tuple[Any, ...]]:
+def _paths(space: Space) -> Iterator[Path]:
     """The keys that lead to each array of an observation."""
     if (entries := _observed(space)) is None:
         yield ()
-        return
-    for key, inner in entries:
+    for key, inner in entries or ():
         yield from ((key, *rest) for rest in _paths(inner))
 
 
-def to_json(spec: Spec) -> Any:
+def to_json(spec: Spec) -> JSONDict:
     """A Spec as JSON data."""
     if isinstance(spec, dict):
         return {"dict": {k: asdict(s) for k, s in spec.items()}}
     return asdict(spec)
 
 
-def from_json(data: Any) -> Spec:
+def from_json(data: JSONDict) -> Spec:
     """The Spec that `to_json` wrote."""
     if "dict" in data:
         return {k: _leaf_from_json(d) for k, d in data["dict"].items()}
@@ -395,6 +399,6 @@ def from_json(data: Any) -> Spec:
 
 
 def _leaf_from_json(data: JSONDict) -> Leaf:
-    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    fields: JSONDict = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     parts = tuple((tuple(path), _leaf_from_json(part)) for path, part in fields.pop("parts", ()))
     return Leaf(**fields, parts=parts)

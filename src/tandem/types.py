@@ -44,12 +44,10 @@ class Batch(NamedTuple):
     next_obs: Tree = ()
     weight: Array = ()  # [B]  importance weights or masks; () means all ones
     noise: Tree = ()  # whatever randomness the losses need, drawn outside them
-    extra: dict[
-        str, Any
-    ] = {}  # what acting left (log_prob ...) and `prepare` made of it (advantage, return ...)
-    settings: dict[
-        str, Any
-    ] = {}  # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
+    # by-products of acting (log_prob ...) and what `prepare` made of them (advantage, return ...)
+    extra: dict[str, Tree] = {}
+    # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
+    settings: dict[str, Array] = {}
 
 
 class Cuts(NamedTuple):
@@ -63,12 +61,12 @@ class Cuts(NamedTuple):
     t: Array  # int64 [C]
     env: Array  # int64 [C]
     obs: Tree
-    dense: Callable[..., Any] | None = None
+    dense: Callable[[Array, Callable[[], Tree], Tree], Tree] | None = None
 
 
 class Trajectory(NamedTuple):
-    """What a collector brings: T steps of N environments; shapes are [T, N, ...]; NumPy, but in a
-    compiled run."""
+    """Collected data: T steps of N environments; shapes are [T, N, ...]; NumPy, but in a compiled
+    run."""
 
     obs: Tree
     action: Array
@@ -80,14 +78,14 @@ class Trajectory(NamedTuple):
     valid: Array
     cuts: Cuts  # where the observation after a `last` row is not obs[t + 1]
     bootstrap: Tree  # [N, ...]  the observations after the last step
-    extra: dict[str, Any] = {}  # what acting left beside the action, [T, N, ...]
+    extra: dict[str, Tree] = {}  # by-products of acting, [T, N, ...]
     state: Tree = ()  # [N, ...]  the actor's recurrent state before the first step
 
 
 class Update(NamedTuple):
-    """What one call of an algorithm's `update` gives back."""
+    """The result of one call of an algorithm's `update`."""
 
-    metrics: dict[str, Any]  # name -> scalar
+    metrics: dict[str, Array]  # name -> scalar
     priority: Array = ()  # [B]  new priorities, if a prioritized sampler wants them
 
 
@@ -101,7 +99,7 @@ class EpisodeResult(NamedTuple):
     success: float | None = None  # 1 or 0, where the environment says it, in info["is_success"]
 
 
-def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
+def tree_map(f: Callable[..., object], tree: Tree, *rest: Tree) -> Tree:
     """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same
     structure."""
     if not rest:  # most often, several times in each update: twice as quick by itself
@@ -116,7 +114,7 @@ def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     return f(tree, *rest)
 
 
-def _map_one(f: Callable[[Any], Any], tree: Tree) -> Tree:
+def _map_one(f: Callable[..., object], tree: Tree) -> Tree:
     if isinstance(tree, tuple):
         parts = [_map_one(f, x) for x in tree]
         return type(tree)._make(parts) if hasattr(tree, "_make") else tuple(parts)
@@ -125,7 +123,7 @@ def _map_one(f: Callable[[Any], Any], tree: Tree) -> Tree:
     return None if tree is None else f(tree)
 
 
-def leaves(tree: Tree) -> list[Any]:
+def leaves(tree: Tree) -> list[Array]:
     """The leaves of a tree, in its order."""
     if tree is None:
         return []

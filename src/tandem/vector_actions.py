@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tandem.spaces import Leaf, Path, action_leaf, empty, kind_of, parts_of
-from tandem.types import Array
+from tandem.types import Array, Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Space
 
 
-def vector_space(space: Any) -> Any:
+def vector_space(space: Space) -> Space | None:
     """The space (gymnasium.spaces) of the vectors that stand for the actions of `space`, which its
     attribute `inner` then is: for boxes, MultiDiscrete and MultiBinary spaces of any number of axes
     but one, and for a Dict or Tuple. None where actions are numbers or vectors anyhow."""
-    from gymnasium import spaces
+    from gymnasium import spaces  # here: see `spaces.gymnasium_space`
 
-    flat: Any
     if parts_of(space) is not None:
         parts = [part for _, part in _action_parts(space)]
         if not parts:
@@ -40,14 +42,14 @@ def vector_space(space: Any) -> Any:
     return flat
 
 
-def taken_space(space: Any) -> Any:
+def taken_space(space: Space) -> Space:
     """The space of the actions that algorithms give for those of `space`: `vector_space`, or, where
     they are numbers or vectors anyhow, `space` itself."""
     flat = vector_space(space)
     return space if flat is None else flat
 
 
-def _action_parts(space: Any) -> Iterator[tuple[Path, Leaf]]:
+def _action_parts(space: Space) -> Iterator[tuple[Path, Leaf]]:
     """The entries of a Dict or Tuple of actions, and of those within it."""
     for key, inner in parts_of(space) or ():
         if parts_of(inner) is not None:
@@ -64,7 +66,7 @@ def _limits(part: Leaf) -> tuple[Array, Array]:
     return np.zeros_like(highest), highest
 
 
-def restored(action: Leaf) -> Callable[[Array], Any]:
+def restored(action: Leaf) -> Callable[[Array], Tree]:
     """The function from actions [..., D] as an algorithm's environment takes them to the
     environment's own: of its shape, or entries of a Dict or Tuple."""
     if (shape := action.own_shape) is not None:
@@ -72,8 +74,8 @@ def restored(action: Leaf) -> Callable[[Array], Any]:
     if not action.parts:
         return lambda x: x
 
-    def entries(x: Array) -> Any:
-        made: dict[Any, Any] = {}
+    def entries(x: Array) -> Tree:
+        made: dict[str | int, Tree] = {}
         begin = 0
         for path, part in action.parts:
             end = begin + prod(part.shape)
@@ -86,16 +88,13 @@ def restored(action: Leaf) -> Callable[[Array], Any]:
 
 
 def _restored_part(part: Leaf, x: Array) -> Array:
-    if part.kind == "box":
-        x = x.astype(part.own or part.dtype)
-    else:
-        x = np.rint(x).astype(part.dtype)
+    x = x.astype(part.own or part.dtype) if part.kind == "box" else np.rint(x).astype(part.dtype)
     if part.kind == "discrete":
         return x[..., 0] + part.start
     return restored(part)(x)
 
 
-def _as_containers(made: Any) -> Any:
+def _as_containers(made: Tree) -> Tree:
     """Dicts whose keys are numbers as tuples."""
     if not isinstance(made, dict):
         return made

@@ -19,7 +19,7 @@ from tandem.backends.torch_states import stored  # noqa: E402
 def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
     first = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     own, theirs = (torch.nn.Parameter(first.clone()) for _ in range(2))
-    mine: Any = TorchAdam(own, (0.9, 0.999), 1e-5) if kind == "adam" else TorchSGD(own)
+    mine: Any = TorchAdam(own, epsilon=1e-5) if kind == "adam" else TorchSGD(own)
     other: Any = torch.optim.SGD([theirs])
     if kind == "adam":
         other = torch.optim.Adam([theirs], betas=(0.9, 0.999), eps=1e-5, fused=True)
@@ -61,7 +61,10 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
         [torch.nn.Parameter(torch.full((4, 4), x)) for x in (1.0, 0.01)] for _ in range(2)
     )
     optimizer = TorchOptimizer(
-        "q", [SimpleNamespace(weights=mine)], kind([torch.zeros(1)], lr=0.1), {}
+        "q",
+        [SimpleNamespace(weights=mine, unit=(), decays=True)],
+        kind([torch.zeros(1)], lr=0.1),
+        {},
     )
     reference = kind(theirs, lr=0.1)
     for i in range(3):
@@ -160,7 +163,7 @@ KINDS["tensor"] = lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1))
 def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
     def made() -> Any:
         weights = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
-        network = SimpleNamespace(weights=weights)
+        network = SimpleNamespace(weights=weights, unit=(), decays=True)
         return TorchOptimizer("q", [network], KINDS[kind]([torch.zeros(1)]), {}), weights
 
     def steps(optimizer: Any, begin: int, end: int) -> None:

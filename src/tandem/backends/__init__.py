@@ -8,11 +8,19 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from tandem.errors import EngineError, NetworkError, SettingError, UnknownNameError
 from tandem.networks.users import called, is_function
 from tandem.settings import named_here
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+    from tandem.backends.keras_frozen import FrozenModel
+    from tandem.backends.sharding import Devices
+    from tandem.networks.users import NetworkFunction, Networks
 
 # name -> KERAS_BACKEND
 ENGINES = {
@@ -89,9 +97,9 @@ def make(
     compile: str = "no",
     updates: float = 0.0,
     compile_cache: bool = True,
-    optimizer: Any = None,
+    optimizer: object = None,
     devices: int = 1,
-    layout: Any = None,
+    layout: Devices | None = None,
     rank: int = 0,
 ) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` and
@@ -101,14 +109,15 @@ def make(
     this one's the `rank`-th, which have yet to join. Or they are those of an agent's `layout`."""
     framework = choose_keras(framework)
     if device not in DEVICES:
-        fix = "did you mean 'cuda'?" if device == "gpu" else ""
-        raise UnknownNameError("device", device, DEVICES, fix)
+        raise UnknownNameError(
+            "device", device, DEVICES, "did you mean 'cuda'?" if device == "gpu" else ""
+        )
     if threads == 1 and "jax" not in sys.modules:
         # no thread pool for small networks: see docs/contributors/design.md
         os.environ.setdefault("PJRT_NPROC", "1")
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")
-        backend = module.make(
+        backend = module.BACKEND(
             device,
             seed=seed,
             threads=threads,
@@ -136,7 +145,7 @@ def prepare(devices: int = 1) -> None:
         devices_of(engine).make_host_devices(devices)
 
 
-def devices_of(engine: str) -> Any:
+def devices_of(engine: str) -> ModuleType:
     """The module of an engine's several devices: its `LAYOUT`, and `make_host_devices`."""
     return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
@@ -183,7 +192,7 @@ class Engine:
     def __init__(self, framework: str, devices: int = 1) -> None:
         self.framework, self.devices = framework, devices
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _arrived, (self.framework, self.devices)
 
 
@@ -194,12 +203,9 @@ def _arrived(framework: str, devices: int) -> Engine:
     return Engine(framework, devices)
 
 
-def unfrozen(engine: Engine, packed: bytes) -> Any:
-    """What `keras_frozen.FrozenModel` pickles itself as."""
-    import cloudpickle
-
-    frozen = importlib.import_module("tandem.backends.keras_frozen")
-    return frozen.FrozenModel(*cloudpickle.loads(packed))
+def unfrozen(engine: Engine, packed: bytes) -> FrozenModel:
+    """Unpickles a `keras_frozen.FrozenModel`, once its engine is chosen."""
+    return importlib.import_module("tandem.backends.keras_frozen").unpacked(packed)
 
 
 def not_picklable(error: Exception) -> SettingError:
@@ -233,26 +239,20 @@ def named_network(path: str, framework: str | None) -> Any:
     )
 
 
-def of_network(network: Any, space: Any) -> str | None:
+def of_network(network: NetworkFunction | Networks | None, space: Space) -> str | None:
     """The framework that a user's network is made with; None where there is no network.
     NetworkError for a function of the observation space that makes none."""
-    network_or_class: Any = (
-        next(iter(network.values()), None) if isinstance(network, dict) else network
-    )
-    function = is_function(network_or_class)
-    network_or_class = called(network_or_class, space) if function else network_or_class
-    network_or_class = (
-        network_or_class[0]
-        if isinstance(network_or_class, tuple) and network_or_class
-        else network_or_class
-    )
-    families = {base.__module__.split(".")[0] for base in type(network_or_class).__mro__}
+    found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
+    function = is_function(found)
+    found = called(found, space) if function else found
+    found = found[0] if isinstance(found, tuple) and found else found
+    families = {base.__module__.split(".")[0] for base in type(found).__mro__}
     if "keras" in families:
         engine = sys.modules["keras"].backend.backend()
         return "keras-torch" if engine == "torch" else str(engine)
     if function and "torch" not in families:
         raise NetworkError(
-            f"network= returned a {type(network_or_class).__name__}.",
+            f"network= returned a {type(found).__name__}.",
             "a torch.nn.Module or a Keras model, or a pair of them for actor and critic",
             "return one from the function.",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, leaves, tree_map
 
+if TYPE_CHECKING:
+    from tandem.networks.users import Module
+
 # one number per sample, and what else is wanted of the forward pass
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
 
@@ -26,9 +29,11 @@ Each = Callable[[Batch], Array]  # one number per sample
 # of several optimizers, or one of all; numbers, or per sample
 Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]
 
-NOISE = (
-    "noise/"  # begins the names of settings that are noise for an update: "noise/NETWORK/WEIGHT"
-)
+# an update that may take no effect: (batch, whether earlier ones of its call took effect) ->
+# (metrics and priority, its code, whether its changes are kept)
+Guarded = Callable[[Batch, Array], tuple[Tree, Array, Array]]
+
+NOISE = "noise/"  # prefix of settings that are noise for an update: "noise/NETWORK/WEIGHT"
 
 
 class Region(NamedTuple):
@@ -41,25 +46,33 @@ class Region(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a compiled call of K updates came to; NumPy. Rows are those of the updates that took
+    """The result of a compiled call of K updates; NumPy. Rows are those of the updates that took
     effect, and of the one that asked to stop."""
 
     metrics: dict[str, AnyArray]  # [rows] each
-    priority: Any  # [rows, B] or ()
+    priority: Array  # [rows, B] or ()
     applied: int  # how many updates took effect
     stopped: bool  # the next one asked to stop the call
     fault: str  # or it was not finite: the name of the optimizer, else ""
 
 
-class Network(ABC):
+class Trained:
+    """Attributes of networks and of single trained numbers that optimizers read, with defaults."""
+
+    decays = True  # by an optimizer's weight decay
+    unit: Sequence[Variable] = ()  # see `networks.unit`
+    constrained: Sequence[Variable] = ()  # by Keras's constraints
+    seeds: Sequence[Array] = ()  # of dropout and the like, where they are part of the network
+
+
+class Network(Trained, ABC):
     """A network's handle: its module (torch) or model (Keras), and its plan where all its layers
     are known."""
 
     name: str
     plan: Plan | None
-    module: Any
-    noise: dict[str, Any]  # of noisy layers, by "place/name": what the engine keeps it in
-    constrained: Sequence[Any] = ()  # weights that are projected after each step: Keras's
+    module: Module
+    noise: dict[str, Variable]  # of noisy layers, by "place/name"
 
     @abstractmethod
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
@@ -72,7 +85,7 @@ class Network(ABC):
         position."""
 
     @abstractmethod
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Variable]:
         """The weights with a gradient by dotted names, as in "0.kernel"; those of a custom network
         by the framework's names."""
 
@@ -111,7 +124,7 @@ class Network(ABC):
         """The noise as it is."""
 
     def mean(self) -> Weights:
-        """What `read` gives, with noise 0."""
+        """The weights, as `read` returns them, with noise 0."""
         if not self.noise:
             return self.read()
         now = self.read_noise()
@@ -145,9 +158,8 @@ class Backend(ABC):
     # how many pairs of numbers the loss of an update compares, such as those of quantiles
     pairs = 0
     networks: dict[str, Any]  # networks, targets and scalars by name
-    given_optimizer: Any = (
-        None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
-    )
+    # the user's own, of which `optimizer` makes copies, whatever kind is asked for
+    given_optimizer: object = None
     # "yes" or "no" once it is known whether updates are compiled, where there is a choice
     compiled = ""
     on_compile: Callable[[], object] = staticmethod(lambda: None)  # is called before it compiles
@@ -169,7 +181,7 @@ class Backend(ABC):
     def leave_process(self) -> None:  # noqa: B027
         """Keeps what the run has changed of them, before the process has its own back."""
 
-    def held(self, name: str, parts: dict[str, Any]) -> list[Any]:
+    def held(self, name: str, parts: dict[str, Variable]) -> list[Variable]:
         """Those of a network's `parts`, or of its target's, that are to be frozen. Notes them in
         `frozen`, and all their shapes in `shapes`."""
         self.shapes = {**self.shapes, name: {n: tuple(x.shape) for n, x in parts.items()}}
@@ -181,7 +193,7 @@ class Backend(ABC):
                 held.append(weight)
         return held
 
-    def expect_trainable(self, name: str, weights: Sequence[Any]) -> None:
+    def expect_trainable(self, name: str, weights: Sequence[Variable]) -> None:
         """SettingError where `freeze` leaves an optimizer none of its `weights`."""
         if self.freeze and not weights:
             raise SettingError(
@@ -280,18 +292,18 @@ class Backend(ABC):
         updates and of `state`."""
 
     @abstractmethod
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Any:
+    def wrap_optimizer(self, name: str, optimizer: object, weights: list[Variable]) -> Any:
         """The user's optimizer itself, for `minimize_joint`; `weights` are those of the agent's
         that it is meant for."""
 
     @abstractmethod
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
         """A user's function of arrays [B, ...] as one of NumPy arrays: without gradients, and
         compiled where that can be."""
 
     @abstractmethod
-    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
-        """`function` of such arrays, once, not compiled, without gradients; what it gives as NumPy
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
+        """The result of `function` for such arrays, once, not compiled, without gradients; as NumPy
         arrays."""
 
     @abstractmethod
@@ -426,7 +438,9 @@ def all_reduced(losses: Losses, parts: int = 1) -> Losses:
     return function
 
 
-def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: list[str]) -> Outcome:
+def outcome(
+    metrics: dict[str, AnyArray], priority: Array, codes: list[int], faults: list[str]
+) -> Outcome:
     """The Outcome of NumPy arrays [K, ...] and of the updates' codes: 0 applied, 1 stopped, 2 + i
     not finite in the i-th optimizer, -1 not run."""
     applied = next((k for k, code in enumerate(codes) if code), len(codes))
@@ -470,7 +484,7 @@ def skip_empty(run: Run) -> Run:
     return without_empty
 
 
-def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:
+def keep_apart(name: str, network: Iterable[Variable], target: Iterable[Variable]) -> None:
     """NetworkError where a network, of these variables, and its target share some: the target would
     be the network itself."""
     if {id(v) for v in network} & {id(v) for v in target}:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import linecache
 import site
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -21,9 +22,9 @@ import numpy as np
 
 from tandem.backends.backend import Losses, Network
 from tandem.errors import NetworkError
-from tandem.types import Array, Batch, leaves, tree_map
+from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
 
-Loss = Callable[[Batch], Any]
+Loss = Callable[[Batch], Tree]  # the loss of one optimizer, or those of all
 Frames = Iterable[Any]  # with filename and lineno each, the innermost last
 HOUSE = Path(__file__).parents[1]
 LIBRARIES = (
@@ -44,16 +45,18 @@ def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Bat
     repeated = repeated._replace(weight=np.ones(rows, np.float32))
     if backend.framework == "torch":
         repeated = backend.to_device(repeated)
-    before, values = backend.state(), list[Any]()
+    before, values = backend.state(), list[Array]()
 
-    def computed(b: Batch) -> list[Any]:
+    def computed(b: Batch) -> list[Array]:
         values[:] = losses(b)[0]
         return list(values)
 
     def depends(i: int, o: Any) -> bool:
         k = min(i, len(values) - 1)
-        weights = o.parameters if backend.framework == "torch" else o.trained
-        return _depends(backend.framework, lambda b: losses(b)[0][k], values[k], repeated, weights)
+        if backend.framework == "torch":
+            return _torch_depends(values[k], o.parameters)
+        find = _jax_depends if backend.framework == "jax" else _tensorflow_depends
+        return find(lambda b: losses(b)[0][k], repeated, o.trained)
 
     try:
         lines = square_arrays(backend.framework, computed, repeated, rows)
@@ -76,16 +79,11 @@ def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Bat
         )
 
 
-def _depends(framework: str, loss: Loss, value: Any, batch: Batch, weights: list[Any]) -> bool:
-    """Whether a gradient can flow from `loss(batch)` to any of the weights, whatever the numbers.
-    value: that loss, which was computed on torch."""
-    if framework == "torch":
-        return _torch_depends(value, weights)
-    return (_jax_depends if framework == "jax" else _tensorflow_depends)(loss, batch, weights)
+# Whether a gradient can flow from a loss to any of the weights, whatever the numbers.
 
 
-def _torch_depends(value: Any, weights: list[Any]) -> bool:
-    ids, seen, nodes = {id(w) for w in weights}, set[Any](), [value.grad_fn]
+def _torch_depends(value: Array, weights: list[Variable]) -> bool:
+    ids, seen, nodes = {id(w) for w in weights}, set[object](), [value.grad_fn]
     while nodes:
         node = nodes.pop()
         if node is not None and node not in seen:
@@ -94,12 +92,11 @@ def _torch_depends(value: Any, weights: list[Any]) -> bool:
     return bool({id(value), *(id(getattr(node, "variable", None)) for node in seen)} & ids)
 
 
-def _jax_depends(loss: Loss, batch: Batch, weights: list[Any]) -> bool:
-    import jax
-    import keras
+def _jax_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
+    jax, keras = sys.modules["jax"], sys.modules["keras"]
 
-    def gradients(scale: Any) -> Any:
-        def scaled(values: list[Any]) -> Any:
+    def gradients(scale: Array) -> Tree:
+        def scaled(values: list[Array]) -> Array:
             with keras.StatelessScope(list(zip(weights, values, strict=True))):
                 return (loss(batch).sum() * scale).astype("float32")
 
@@ -113,13 +110,11 @@ def _jax_depends(loss: Loss, batch: Batch, weights: list[Any]) -> bool:
     return any(id(v) in scaled for v in jaxpr.outvars)
 
 
-def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Any]) -> bool:
-    import keras
-    import tensorflow as tf
-
+def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
+    tf, keras = sys.modules["tensorflow"], sys.modules["keras"]
     found: list[bool] = []
 
-    def traced(b: Batch) -> Any:
+    def traced(b: Batch) -> Array:
         values = [tf.identity(w.value) for w in weights]  # not variables of several devices
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
@@ -146,13 +141,10 @@ def unused_prime(lengths: set[int]) -> int:
 def axis_lengths(networks: Iterable[Network], batch: Batch) -> set[int]:
     """Returns the lengths of all axes of weights and of arrays in a batch."""
     weights = [x for network in networks for x in network.read().values()]
-    arrays = [x for x in leaves(batch) if hasattr(x, "shape")]
-    return {n for x in weights + arrays for n in np.shape(x)}
+    return {n for x in weights + leaves(batch) for n in np.shape(x)}
 
 
-def square_arrays(
-    framework: str, loss: Callable[[Batch], Any], batch: Batch, rows: int
-) -> list[str]:
+def square_arrays(framework: str, loss: Loss, batch: Batch, rows: int) -> list[str]:
     """Where `loss(batch)`, of NumPy arrays as this framework's own, makes an array with two axes of
     `rows`: "file, line n: what stands there", each once, in order. `rows` should be no other length
     in the loss: a prime that no layer has."""
@@ -160,16 +152,19 @@ def square_arrays(
     return list(dict.fromkeys(_place(frames) for frames in traces))
 
 
-def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames]:
-    import torch
-    from torch.overrides import TorchFunctionMode
+def _torch(loss: Loss, batch: Batch, rows: int) -> list[Frames]:
+    import torch  # an agent may run on another framework
 
     frames: list[Frames] = []
 
-    class Watch(TorchFunctionMode):
+    class Watch(torch.overrides.TorchFunctionMode):
         def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
+            self,
+            function: Callable[..., Tree],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> Tree:
             out = function(*args, **(kwargs or {}))
             several = out if isinstance(out, (tuple, list)) else (out,)
             if any(isinstance(x, torch.Tensor) and _twice(x.shape, rows) for x in several):
@@ -183,15 +178,14 @@ def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames
     return frames
 
 
-def _jax(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Frames]:
-    import jax
-    import keras
+def _jax(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
+    jax, keras = sys.modules["jax"], sys.modules["keras"]
 
-    def traced(b: Batch) -> Any:
+    def traced(b: Batch) -> Tree:
         with keras.StatelessScope():  # what the loss assigns is no one's
             return loss(b)
 
-    def walk(jaxpr: Any) -> Iterator[Frames]:
+    def walk(jaxpr: Array) -> Iterator[Frames]:
         for step in jaxpr.eqns:
             inner = [
                 x
@@ -208,9 +202,8 @@ def _jax(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Fram
     return walk(jax.make_jaxpr(traced)(batch).jaxpr)
 
 
-def _tensorflow(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> Iterator[Frames]:
-    import tensorflow as tf
-
+def _tensorflow(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
+    tf = sys.modules["tensorflow"]
     traced = tf.function(loss, autograph=False).get_concrete_function(
         tree_map(tf.convert_to_tensor, batch)
     )

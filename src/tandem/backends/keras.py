@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -36,6 +36,9 @@ from tandem.networks import keras_layers as models
 from tandem.networks.defaults import PlannedNetwork, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
+if TYPE_CHECKING:
+    from tandem.backends.keras_jax_traced import Updates
+
 ops = keras.ops
 
 
@@ -56,13 +59,16 @@ class KerasBackend(backend.Backend):
         if several is not None:
             self._layout = several.LAYOUT(self.device, devices)
         self.networks = {}
+        # everything that holds variables, by its name in a checkpoint
         self._owners: dict[
-            str, Any
-        ] = {}  # everything that holds variables, by its name in a checkpoint
-        self._optimizers: list[Any] = []
+            str, KerasNetwork | KerasScalar | KerasOptimizer | KerasOptimizerWrapper
+        ] = {}
+        self._optimizers: list[KerasOptimizer | KerasOptimizerWrapper] = []
         self._shared = False  # whether others may hold the variables' arrays: a user's agent may
-        self._code: Any = None  # while an update is traced: 0, or why it must take no effect
-        self._late: list[tuple[Any, Any, Array]] = []  # and what is to be tracked at its end
+        self._code: Array = None  # while an update is traced: 0, or why it must take no effect
+        self._late: list[
+            tuple[backend.Network, backend.Network, Array]
+        ] = []  # and what is to be tracked at its end
 
     # Making
 
@@ -95,12 +101,11 @@ class KerasBackend(backend.Backend):
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> KerasOptimizer:
-        trained = [v for n in networks for v in n.module.trainable_variables]
-        self.expect_trainable(name, trained)
+        self.expect_trainable(name, [v for n in networks for v in n.module.trainable_variables])
         self.refuse_decay(options)
-        given, optimizer = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
+        given = self.given_optimizer
         optimizer = (
-            optimizer(name, networks, **options)
+            OPTIMIZERS["kept" if self.gradients_only else kind](name, networks, **options)
             if given is None or self.gradients_only
             else KerasOptimizerCopy(name, networks, given)
         )
@@ -155,11 +160,11 @@ class KerasBackend(backend.Backend):
         """The step, and the projection of weights of length 1; one that is kept moves nothing."""
         optimizer.apply(vectors, learning_rate)
         if not self.gradients_only:
-            for v in (v for n in optimizer.networks for v in getattr(n, "unit", ())):
+            for v in (v for n in optimizer.networks for v in n.unit):
                 v.assign(unit_columns(v.value))
 
     def _divider(self, batch: Batch) -> Any:
-        """What takes gradients by the parts of a batch, where one does and they are even."""
+        """The layout that divides a batch for its gradients, if there is one and parts are even."""
         layout = self._layout
         if layout is None or not layout.divides_rows:
             return None
@@ -198,10 +203,10 @@ class KerasBackend(backend.Backend):
             known = [v for v in self.variables if isinstance(v, keras.Variable)]
             values = [(v, ops.copy(v.value)) for v in known]
             with keras.StatelessScope(values):  # what the loss assigns is no one's
-                groups = [o.trained for o in optimizers]
-                gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
-            flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
-            return ops.concatenate(flat)
+                gradients = ENGINE.gradients(
+                    reduced, b, [o.trained for o in optimizers], self.variables
+                )[2]
+            return ops.concatenate([ops.reshape(g, (-1,)) for group in gradients for g in group])
 
         run = (
             ENGINE.compiled_function(vector, self.variables) if jit else partial(self.call, vector)
@@ -215,19 +220,15 @@ class KerasBackend(backend.Backend):
                 name, module, None, {}
             )
         for name, variable in reached.variables.items():
-            if isinstance(variable, keras.Variable):
+            known = isinstance(variable, keras.Variable)
+            # one of TensorFlow's own: another engine's code cannot read it
+            if known or self.framework == "tensorflow":
                 self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
-                    name, variable
-                )
-            elif (
-                self.framework == "tensorflow"
-            ):  # one of TensorFlow's own: another engine's code cannot read it
-                self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
-                    name, Raw(variable)
+                    name, variable if known else Raw(variable)
                 )
 
     def wrap_optimizer(
-        self, name: str, optimizer: Any, weights: list[Variable]
+        self, name: str, optimizer: object, weights: list[Variable]
     ) -> KerasOptimizerWrapper:
         self._owners[f"optimizer/{name}"] = wrapped = KerasOptimizerWrapper(
             name, optimizer, weights
@@ -235,11 +236,10 @@ class KerasBackend(backend.Backend):
         self._optimizers.append(wrapped)
         return wrapped
 
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = ENGINE.compiled_function(function, self.variables)
-        return compiled
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
+        return ENGINE.compiled_function(function, self.variables)
 
-    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
         return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
 
     def trust_region_step(
@@ -268,27 +268,32 @@ class KerasBackend(backend.Backend):
 
         divider = self._divider(batch)
 
-        def whole(of: Callable[[Batch], Any]) -> Any:  # sums over samples
+        def whole(of: Callable[[Batch], Tree]) -> Tree:  # sums over samples
             return divider.sum(of, batch, self._in_networks) if divider else of(batch)
 
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
 
         def product(x: Array) -> Array:
-            curved = whole(lambda b: ENGINE.hessian_product(at(divergence, b), start, x))
-            return curved + region.damping * x
+            return (
+                whole(lambda b: ENGINE.hessian_product(at(divergence, b), start, x))
+                + region.damping * x
+            )
 
         x = conjugate_gradient(product, gradient, region.iterations, ENGINE.repeat)
         longest = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
 
-        def attempt(k: Array) -> tuple[Array, Any]:
+        def attempt(k: Array) -> tuple[Array, Tree]:
             flat = start + longest * ops.power(region.shrink, ops.cast(k, "float32"))
             gain, far = whole(lambda b: (at(objective, b)(flat), at(divergence, b)(flat)))
             better = gain - before
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
         accepted, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
-        fine = ops.isfinite(ops.sum(gradient * gradient) + before)
-        code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
+        code = ops.where(
+            ops.isfinite(ops.sum(gradient * gradient) + before),
+            0,
+            2 + self._optimizers.index(optimizer),
+        )
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
             v.assign(ops.where(accepted, x, old))
@@ -318,7 +323,13 @@ class KerasBackend(backend.Backend):
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
         return ENGINE.value_and_gradient(f, x)[1]
 
-    def soft_update(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
+    def soft_update(
+        self,
+        source: backend.Network,
+        target: backend.Network,
+        tau: Array,
+        seldom: bool = False,
+    ) -> None:
         if seldom:
             self._late.append((source, target, tau))
             return
@@ -336,8 +347,8 @@ class KerasBackend(backend.Backend):
             if "float" in s.dtype and id(t) not in noise:
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
-    def _track_late(self, keep: Any) -> None:
-        """What was to be tracked seldom, where the update is kept."""
+    def _track_late(self, keep: Array) -> None:
+        """The updates of targets that are made seldom, where the update is kept."""
         for source, target, tau in self._late:
             variables = [*source.module.variables, *target.module.variables]
             ENGINE.choose(
@@ -397,8 +408,8 @@ class KerasBackend(backend.Backend):
         return backend.skip_empty(run)
 
     def _guarded(
-        self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Any
-    ) -> tuple[Any, Any, Any]:
+        self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Array
+    ) -> tuple[Tree, Array, Array]:
         """One update; gives (metrics and priority, its code, whether its changes are kept). The
         metrics come back as one array, since each of its own costs a hand-over; `names` gets
         theirs."""
@@ -413,13 +424,18 @@ class KerasBackend(backend.Backend):
         code = ops.where(active, ops.cast(self._code, "int32"), -1)
         return (metrics, out.priority), code, ops.equal(code, 0)
 
-    def traced(self, update: Callable[[Batch], Update]) -> Any:
+    def traced(self, update: Callable[[Batch], Update]) -> Updates:
         """JAX only: updates as a function to be traced in a larger one, a
         `keras_jax_traced.Updates`."""
-        kind = importlib.import_module("tandem.backends.keras_jax_traced").Updates
+        kind: type[Updates] = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
-        guarded = partial(self._guarded, self._placing(update), names)
-        return kind(guarded, self._track_late, self.variables, names, self.pairs)
+        return kind(
+            partial(self._guarded, self._placing(update), names),
+            self._track_late,
+            self.variables,
+            names,
+            self.pairs,
+        )
 
     @property
     def optimizer_names(self) -> list[str]:
@@ -436,7 +452,7 @@ class KerasBackend(backend.Backend):
     def _in_networks(self) -> list[Variable]:
         return list({id(v): v for n in self.networks.values() for v in n.variables}.values())
 
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> dict[str, Variable]:
         return {
             f"{name}/{i}": v for name, o in self._owners.items() for i, v in enumerate(o.variables)
         }

@@ -7,10 +7,10 @@ import importlib.util
 import io
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
+import cloudpickle
 import keras
 
 from tandem.backends import keras_travel, not_picklable, process, unfrozen
@@ -26,7 +26,12 @@ EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"),
 class FrozenModel:
     """A forward function, NumPy in and out. For its pickle see `keras_travel`."""
 
-    def __init__(self, model: Any, weights: list[AnyArray], run: Any = None) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        weights: list[AnyArray],
+        run: Callable[..., AnyArray] | None = None,
+    ) -> None:
         """run: `models.frozen(model)`, where there is one already."""
         self.model, self.weights = model, weights
         self._run = run or models.frozen(model)
@@ -92,7 +97,7 @@ class FrozenModel:
     def __deepcopy__(self, memo: object) -> FrozenModel:
         return self  # nothing of it changes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         try:
             packed = keras_travel.packed(self.model, self.weights)
         except Exception as error:  # whatever an attribute of a layer raises
@@ -101,7 +106,12 @@ class FrozenModel:
         return unfrozen, (keras_travel.engine(), packed)
 
 
-def _spec(name: str, x: AnyArray) -> Any:
+def unpacked(packed: bytes) -> FrozenModel:
+    """The model that `FrozenModel.__reduce__` packed."""
+    return FrozenModel(*cloudpickle.loads(packed))
+
+
+def _spec(name: str, x: AnyArray) -> keras.InputSpec:
     """Of rows like x, as the engine has them."""
     dtype = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(x[:1]).dtype)
     return keras.InputSpec(dtype=dtype, shape=(None, *x.shape[1:]), name=name)

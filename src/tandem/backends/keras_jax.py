@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from sys import getrefcount
-from typing import Any
 
 import jax
 import keras
 import numpy as np
 
 from tandem.backends import no_gpu
+from tandem.backends.backend import Guarded, Losses
 from tandem.backends.keras_jax_devices import JaxLayout
 from tandem.networks import keras_layers as models
 from tandem.types import Array, Batch, Tree, Variable, tree_map
@@ -37,13 +37,16 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
-def options(pairs: int) -> dict[str, Any]:
+def options(pairs: int) -> dict[str, bool | str]:
     """Compiler options for updates whose loss compares so many pairs of numbers: on processors,
     look closer where the state of a scan is copied (DQN: a tenth of an update less); and add many
     pairs up as they are computed, not in memory (170 quantiles: a third of an update less; with few
     pairs 5 % more)."""
-    fused = FUSED_SUMS if pairs >= MANY_PAIRS else {}
-    return {n: x for n, x in (FEWER_COPIES | fused).items() if _known(n, x)}
+    return {
+        n: x
+        for n, x in (FEWER_COPIES | (FUSED_SUMS if pairs >= MANY_PAIRS else {})).items()
+        if _known(n, x)
+    }
 
 
 @cache
@@ -57,7 +60,7 @@ def _known(option: str, value: bool | str) -> bool:
 
 
 def compiled_function(
-    function: Callable[..., Any], variables: list[Variable]
+    function: Callable[..., Tree], variables: list[Variable]
 ) -> Callable[..., Tree]:
     """A function of arrays that reads `variables`, compiled for each structure, shape and dtype of
     its arguments, without gradients; NumPy in and out.
@@ -65,9 +68,9 @@ def compiled_function(
     A call passes only those variables that the function reads: passing all variables of an agent
     takes longer than a small network does.
     """
-    compiled: dict[Any, Callable[..., Tree]] = {}
+    compiled: dict[object, Callable[..., Tree]] = {}
 
-    def call(*xs: Any) -> Tree:
+    def call(*xs: Tree) -> Tree:
         leaves, structure = jax.tree.flatten(xs)
         key = (structure, *((x.shape, x.dtype) for x in leaves))
         if (run := compiled.get(key)) is None:
@@ -78,11 +81,11 @@ def compiled_function(
 
 
 def _compiled(
-    function: Callable[..., Any], variables: list[Variable], xs: tuple[Any, ...]
+    function: Callable[..., Tree], variables: list[Variable], xs: tuple[Tree, ...]
 ) -> Callable[..., Tree]:
     """See `compiled_function`. xs: arguments like those of the calls."""
 
-    def stateless(read: list[Variable], values: list[Array], xs: Any) -> Tree:
+    def stateless(read: list[Variable], values: list[Array], xs: Tree) -> Tree:
         with keras.StatelessScope(list(zip(read, values, strict=True))):
             return function(*xs)
 
@@ -96,18 +99,18 @@ def _compiled(
     return lambda xs: tree_map(np.array, run([v._value for v in read], xs))
 
 
-def forward(model: Any) -> Callable[[Any], Any]:
+def forward(model: keras.Model) -> Callable[[Tree], Array]:
     """The model in inference mode, compiled."""
     step = jax.jit(partial(models.forward, model))
     return lambda x: step(x, [v.value for v in model.variables])
 
 
 def gradients(
-    losses: Callable[[Batch], Any],
+    losses: Losses,
     batch: Batch,
     groups: list[list[Variable]],
     variables: list[Variable],
-) -> tuple[list[Array], Any, list[list[Array]]]:
+) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
     """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables`
     move as the forward pass moves them."""
     trained_ids = {id(v) for group in groups for v in group}
@@ -137,7 +140,7 @@ def gradients(
     return loss_values, aux, grads
 
 
-def _narrow(weight: Array) -> Any:
+def _narrow(weight: Array) -> Array:
     """The same weight; if it is a matrix with few columns, its gradient is computed transposed, and
     turned only then: XLA takes five to ten times longer for it on processors where it may choose (a
     twentieth of an update of DQN)."""
@@ -146,23 +149,23 @@ def _narrow(weight: Array) -> Any:
     return jax.lax.optimization_barrier(weight.T).T
 
 
-def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
+def value_and_gradient(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
     """f(x) and its gradient."""
     value, grad = jax.value_and_grad(f)(x)
     return value, grad
 
 
-def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Tree:
+def hessian_product(f: Callable[[Array], Array], x: Array, v: Array) -> Array:
     """The second derivative of f at x, times v."""
     return jax.jvp(jax.grad(f), (x,), (v,))[1]
 
 
-def repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Tree:
+def repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
     """`body` applied `count` times."""
     return jax.lax.fori_loop(0, count, lambda _, s: body(s), state)
 
 
-def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
+def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
     """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
     return jax.lax.while_loop(
         lambda state: jax.numpy.logical_and(state[0] < count, jax.numpy.logical_not(state[1][0])),
@@ -172,7 +175,7 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
 
 
 def choose(
-    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Variable]
+    flag: Array, done: Callable[[], Tree], idle: Callable[[], Tree], variables: list[Variable]
 ) -> Tree:
     """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
     to `variables`."""
@@ -228,18 +231,18 @@ class Moves(Exception):
         self.places = places
 
 
-def _same(x: Any) -> Any:
+def _same(x: Tree) -> Tree:
     return x
 
 
 def once(
-    guarded: Callable[..., Any],
-    late: Callable[[Any], None],
+    guarded: Guarded,
+    late: Callable[[Array], None],
     variables: list[Variable],
     values: list[Array],
     batch: Batch,
-    active: Any,
-) -> tuple[list[Array], list[int], Any, Tree]:
+    active: Array,
+) -> tuple[list[Array], list[int], Array, Tree]:
     """A guarded update of `variables`, which have `values`, followed by `late(keep)`: (their values
     after it, the places of those that it left alone, whether it is kept, what it gave)."""
     with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
@@ -250,16 +253,20 @@ def once(
                 v.assign(jax.numpy.where(keep, new, old))
         late(keep)
     after = [scope.get_current_value(v) for v in variables]
-    pairs = enumerate(zip(after, before, strict=True))
-    return after, [i for i, (x, old) in pairs if x is old], keep, (out, code)
+    return (
+        after,
+        [i for i, (x, old) in enumerate(zip(after, before, strict=True)) if x is old],
+        keep,
+        (out, code),
+    )
 
 
 def _in_turn(
-    step: Callable[..., Any],
+    step: Callable[..., Tree],
     layout: JaxLayout | None,
     values: list[Array],
     data: Batch,
-    *each: Any,
+    *each: Tree,
 ) -> tuple[list[Array], Tree]:
     """Updates by a call each: (variables, what they gave, stacked)."""
     carry, outs = (values, jax.numpy.asarray(True)), []
@@ -271,14 +278,14 @@ def _in_turn(
 
 
 def many(
-    guarded: Callable[..., Any],
-    late: Callable[[Any], None],
+    guarded: Guarded,
+    late: Callable[[Array], None],
     variables: list[Variable],
     jit: bool = True,
     shared: bool = False,
     layout: JaxLayout | None = None,
     pairs: int = 0,
-) -> Callable[..., Any]:
+) -> Callable[..., Tree]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
     `variables`, each followed by `late(keep)`; without `jit` each operation by itself. The old
     arrays of variables that move are used up: XLA writes into their memory. With `shared`, others
@@ -295,7 +302,7 @@ def many(
 
     divide, share = (layout.divide, layout.share) if layout else (_same, _same)
 
-    def one(carry: Any, data: Batch, k: Any) -> Tree:
+    def one(carry: Tree, data: Batch, k: Tree) -> Tree:
         values, active = carry
         settings, rows, live = k
         b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
@@ -303,11 +310,11 @@ def many(
         new, still[:], keep, given = once(guarded, late, variables, values, b, active)
         return ([share(x) for x in new], keep), given
 
-    def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
+    def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Tree) -> Tree:
         places, rest = list(moved), iter(others)
         state = [None if i in moved else next(rest) for i in range(len(variables))]
 
-        def body(carry: Any, k: Any) -> Tree:
+        def body(carry: Tree, k: Tree) -> Tree:
             now, active = carry
             for i, x in zip(places, now, strict=True):
                 state[i] = x
@@ -327,7 +334,7 @@ def many(
         scan = jax.jit(scanned, donate_argnums=donated, compiler_options=how)
         step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=how)
 
-    def together(data: Batch, *each: Any) -> Tree:
+    def together(data: Batch, *each: Tree) -> Tree:
         held = [variables[i]._value for i in moved]  # `value` asks for scopes each time
         others = [v._value for i, v in enumerate(variables) if i not in moved]
         if shared and uses_up:
@@ -336,7 +343,7 @@ def many(
 
     apart = not jit or (on_cpu and any(len(v.shape) == 4 for v in variables))
 
-    def run(data: Batch, *each: Any) -> Tree:
+    def run(data: Batch, *each: Tree) -> Tree:
         if layout is not None:
             held, data = layout.read(variables), layout.put(data, each[1])
             if apart:

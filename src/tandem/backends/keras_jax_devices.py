@@ -9,7 +9,6 @@ sequences, and would compute all of them on each device."""
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import jax
 import keras
@@ -50,7 +49,7 @@ class JaxLayout(sharding.Devices):
         self._spread(there[:count])
 
     @classmethod
-    def of(cls, given: Any, coordinator: None = None) -> JaxLayout:
+    def of(cls, given: object, coordinator: None = None) -> JaxLayout:
         """Of the devices of a user's Mesh; or of so many. SettingError for anything else."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
@@ -61,12 +60,13 @@ class JaxLayout(sharding.Devices):
         layout._spread(list(given.devices.flat))
         return layout
 
-    def fits(self, given: Any) -> bool:
+    def fits(self, given: object) -> bool:
         """Whether it is of what a user gave."""
-        same = given == self.count
-        return same or (isinstance(given, Mesh) and list(given.devices.flat) == self._devices)
+        return given == self.count or (
+            isinstance(given, Mesh) and list(given.devices.flat) == self._devices
+        )
 
-    def _spread(self, devices: list[Any]) -> None:
+    def _spread(self, devices: list[jax.Device]) -> None:
         mesh = Mesh(np.array(devices), (ROWS,))
         self.count, self._devices = len(devices), devices
         self._even = False  # whether the sequences of the update that is traced divide evenly
@@ -74,7 +74,7 @@ class JaxLayout(sharding.Devices):
         self._first = NamedSharding(mesh, PartitionSpec(ROWS))
         self._second = NamedSharding(mesh, PartitionSpec(None, ROWS))
         # what was left in a variable, and the arrays on all devices that it is the first of
-        self._kept: dict[int, tuple[Any, Any]] = {}
+        self._kept: dict[int, tuple[Array, Array]] = {}
 
     def divide(self, b: Batch) -> Batch:
         """At the head of an update: a batch whose rows [B, ...] are laid out over the devices.
@@ -91,8 +91,8 @@ class JaxLayout(sharding.Devices):
         """Within an update: has x on each device."""
         return jax.lax.with_sharding_constraint(x, self.everywhere)
 
-    def call(self, model: Any, x: Tree, training: bool) -> Any:
-        """Within an update: what a model puts out for rows; where they are time first, each device
+    def call(self, model: keras.Model, x: Tree, training: bool) -> Array:
+        """Within an update: the output of a model for rows; where they are time first, each device
         computes its part of them."""
         if not self.time_first or not self._even:
             return model(x, training=training)
@@ -100,12 +100,12 @@ class JaxLayout(sharding.Devices):
             return self._call_with_memory(model, x, training)
         return self.share(model(tree_map(self._laid, x), training=training))
 
-    def _call_with_memory(self, model: Any, x: dict[str, Any], training: bool) -> Any:
+    def _call_with_memory(self, model: keras.Model, x: dict[str, Tree], training: bool) -> Array:
         """That of a network with a memory, for L steps of S sequences: each device follows its own
         sequences."""
         n, sequences = self.count, x["state"].shape[0]
 
-        def apart(rows: Array) -> Any:  # [L * S, ...] as [n, L * S / n, ...]
+        def apart(rows: Array) -> Array:  # [L * S, ...] as [n, L * S / n, ...]
             rows = rows.reshape(-1, n, sequences // n, *rows.shape[1:])
             rows = jax.numpy.moveaxis(rows, 1, 0)
             return self._laid(rows.reshape(n, -1, *rows.shape[3:]))
@@ -113,7 +113,7 @@ class JaxLayout(sharding.Devices):
         variables, moved = model.variables, list[int]()
         values = [v.value for v in variables]
 
-        def part(own: Tree) -> Any:
+        def part(own: Tree) -> Array:
             with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
                 out = model(own, training=training)
             now = [scope.get_current_value(v) for v in variables]
@@ -132,9 +132,10 @@ class JaxLayout(sharding.Devices):
         which is of which update; or [N, ...], on each device, beside the rows [K, B] of each."""
         whole = rows.ndim == 1 and not self.time_first
 
-        def placed(x: Array) -> Any:
-            even = whole and x.shape[1] % self.count == 0
-            return jax.device_put(x, self._second if even else self.everywhere)
+        def placed(x: Array) -> Array:
+            return jax.device_put(
+                x, self._second if whole and x.shape[1] % self.count == 0 else self.everywhere
+            )
 
         return tree_map(placed, data)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 import keras
 
+from tandem.backends.backend import Guarded
 from tandem.backends.keras_jax import once, options
 from tandem.backends.keras_networks import KerasNetwork
 from tandem.types import Array, Batch, Tree, Variable, tree_map
@@ -23,8 +23,8 @@ class Updates:
 
     def __init__(
         self,
-        guarded: Callable[..., Any],
-        late: Callable[[Any], None],
+        guarded: Guarded,
+        late: Callable[[Array], None],
         variables: list[Variable],
         names: list[str],
         pairs: int,
@@ -46,7 +46,7 @@ class Updates:
             KerasNetwork.traced = before
 
     def __call__(
-        self, values: list[Array], data: Batch, settings: dict[str, Array], rows: Array, live: Any
+        self, values: list[Array], data: Batch, settings: dict[str, Array], rows: Array, live: Array
     ) -> tuple[list[Array], Array, Array]:
         """Updates by the rows rows[k] of data [R, ...], by data [K, B, ...] where rows is None, or
         each by all of data [B, ...] where rows is (); none of them where `live` is false, nor after
@@ -55,7 +55,7 @@ class Updates:
         Returns (values, metrics [K, names], codes [K]: 0 made, 1 stopped, 2 + i not finite in the
         i-th optimizer, -1 not run)."""
 
-        def one(carry: Any, k: Any) -> Tree:
+        def one(carry: Tree, k: Tree) -> Tree:
             values, active = carry
             settings, at = k
             b = at if rows is None else data if whole else tree_map(lambda x: x[at], data)
@@ -66,8 +66,9 @@ class Updates:
             return (values, keep), (metrics, code)
 
         whole = isinstance(rows, tuple)
-        each = (settings, data if rows is None else rows)
-        (values, _), (metrics, codes) = jax.lax.scan(one, (values, live), each)
+        (values, _), (metrics, codes) = jax.lax.scan(
+            one, (values, live), (settings, data if rows is None else rows)
+        )
         return values, metrics, codes
 
     def current(self) -> list[Array]:

@@ -29,15 +29,17 @@ class KerasNetwork(backend.Network):
 
     traced = False  # of all: whether they are being traced, so that weights are read as tracers
 
-    def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, model: keras.Model, plan: Plan | None, variables: dict[str, Variable]
+    ) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.unit = [v for n, v in variables.items() if is_unit(n)]  # see `networks.unit`
         self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         self.learning = False
         self.layout: Any = None  # of the backend's devices, where they are several
-        self._predict: Any = None
-        self._frozen: Any = None  # compiled once for all copies
+        self._predict: Callable[[Tree], AnyArray] | None = None
+        self._frozen: Callable[..., AnyArray] | None = None  # compiled once for all copies
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         training = self.learning if training is None else training
@@ -53,7 +55,7 @@ class KerasNetwork(backend.Network):
         return list(self.module.variables)
 
     @property
-    def _weights(self) -> dict[str, Any]:
+    def _weights(self) -> dict[str, Variable]:
         """The variables by the plan's names, else by position."""
         return (
             self._named
@@ -61,7 +63,7 @@ class KerasNetwork(backend.Network):
             else {str(i): v for i, v in enumerate(self.variables)}
         )
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Variable]:
         if self.plan is None:
             return {v.path.replace("/", "."): v for v in self.module.trainable_variables}
         kept = {id(v) for v in self.module.trainable_variables}
@@ -97,20 +99,22 @@ class KerasNetwork(backend.Network):
 
     def predict(self, x: Tree) -> AnyArray:
         if self._predict is None:
-            length = partial(models.padded_length, lengths=set())
-            self._predict = models.in_few_lengths(ENGINE.forward(self.module), length)
+            self._predict = models.in_few_lengths(
+                ENGINE.forward(self.module), partial(models.padded_length, lengths=set())
+            )
         return self._predict(x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         self._frozen = self._frozen or models.frozen(self.module)
-        values = [weights[str(i)] for i in range(len(self.variables))]
-        return FrozenModel(self.module, values, self._frozen)
+        return FrozenModel(
+            self.module, [weights[str(i)] for i in range(len(self.variables))], self._frozen
+        )
 
 
-class KerasScalar:
+class KerasScalar(backend.Trained):
     """One trained number."""
 
-    decays = False  # by an optimizer's weight decay
+    decays = False
 
     def __init__(self, name: str, value: float) -> None:
         self.name, self.learning = name, False
@@ -133,7 +137,7 @@ class KerasFreeVariable(KerasScalar):
 
     decays = True
 
-    def __init__(self, name: str, variable: Any) -> None:
+    def __init__(self, name: str, variable: Variable) -> None:
         self.name, self.learning, self.variable, self.module = name, False, variable, self
         self.variables = self.trainable_variables = [variable]
 
@@ -143,12 +147,12 @@ class Raw:
 
     trainable = False
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Variable) -> None:
         self.inner = self._value = inner
         self.shape = inner.shape
         self.dtype = inner.dtype.name
         self.assign = inner.assign
 
     @property
-    def value(self) -> Any:
+    def value(self) -> Array:
         return self.inner.read_value()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from tandem.backends.variables import host
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
-from tandem.types import Array, Variable
+from tandem.types import Array, JSONDict, Variable
 
 ops = keras.ops
 NUMBERS = {"weight_decay": "weight_decay", "beta1": "beta_1", "beta2": "beta_2"}  # Keras's names
@@ -41,12 +42,15 @@ class KerasOptimizer:
         self.variables: list[Variable] = []
         self.weight_decay = 0.0  # times the step size
 
-    def _vectors(self, name: str, value: float) -> list[Any]:
+    def _vectors(self, name: str, value: float) -> list[Variable]:
         """A variable for each vector, in the optimizer's state."""
-        shapes = [np.full(sum(sizes), value, np.float32) for sizes in self._sizes]
         vectors = [
-            keras.Variable(x, trainable=False, name=f"{self.name}_{name}_{i}")
-            for i, x in enumerate(shapes)
+            keras.Variable(
+                np.full(sum(sizes), value, np.float32),
+                trainable=False,
+                name=f"{self.name}_{name}_{i}",
+            )
+            for i, sizes in enumerate(self._sizes)
         ]
         self.variables += vectors
         return vectors
@@ -137,8 +141,9 @@ class KerasRAdam(KerasAdam):
 
     def direction(self, k: int, gradient: Array) -> Array:
         adapted, t = super().direction(k, gradient), self.updates.value
-        at = ops.minimum(t, len(self.factors)) - 1
-        factor = ops.take(ops.convert_to_tensor(self.factors), at)
+        factor = ops.take(
+            ops.convert_to_tensor(self.factors), ops.minimum(t, len(self.factors)) - 1
+        )
         mean = self.first[k].value / (1.0 - ops.power(self.beta1, ops.cast(t, "float32")))
         return ops.where(factor > 0, factor * adapted, mean)
 
@@ -181,7 +186,7 @@ class KerasOptimizerCopy(KerasOptimizer):
     """A copy of an optimizer of Keras's, with its own step size and whatever else it was made
     with."""
 
-    def __init__(self, name: str, networks: list[Any], given: Any) -> None:
+    def __init__(self, name: str, networks: list[Any], given: keras.optimizers.Optimizer) -> None:
         super().__init__(name, networks)
         if not isinstance(given, keras.optimizers.Optimizer):
             raise SettingError(
@@ -197,7 +202,7 @@ class KerasOptimizerCopy(KerasOptimizer):
         undecayed = getattr(given, "_exclude_from_weight_decay_pattern", None)
         if undecayed is not None:
             self.inner.exclude_from_weight_decay(var_names=[undecayed.pattern])
-        if not any(getattr(n, "decays", True) for n in networks):
+        if not any(n.decays for n in networks):
             decaying = getattr(self.inner, "inner_optimizer", self.inner)  # a LossScaleOptimizer's
             decaying.exclude_from_weight_decay(var_list=self.trained)
         self.inner.build(self.trained)
@@ -210,7 +215,7 @@ class KerasOptimizerCopy(KerasOptimizer):
         self.inner.apply(gradients, self.trained)
 
 
-def options(optimizer: Any) -> dict[str, Any]:
+def options(optimizer: keras.optimizers.Optimizer) -> JSONDict:
     """Its configuration, with a schedule or function as its learning rate as it is: Keras finds
     only registered classes by their names."""
     own, rate = vars(optimizer), optimizer._learning_rate
@@ -223,7 +228,7 @@ def options(optimizer: Any) -> dict[str, Any]:
         own["_learning_rate"] = rate
 
 
-def _copied(given: Any) -> Any:
+def _copied(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """A new optimizer of the same kind and configuration."""
     try:
         return type(given).from_config(options(given))
@@ -239,7 +244,9 @@ def _copied(given: Any) -> Any:
 class KerasOptimizerWrapper:
     """A user's own optimizer of Keras's: itself, not a copy."""
 
-    def __init__(self, name: str, optimizer: Any, weights: list[Variable]) -> None:
+    def __init__(
+        self, name: str, optimizer: keras.optimizers.Optimizer, weights: list[Variable]
+    ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
@@ -285,10 +292,10 @@ class KerasOptimizerWrapper:
     def __enter__(self) -> KerasOptimizerWrapper:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing to give back: the variables are its own."""
 
-    def apply(self, gradients: list[Array], layout: Any = None, fine: Any = True) -> None:
+    def apply(self, gradients: list[Array], layout: Any = None, fine: Array = True) -> None:
         """A step against the gradients of `trained`, by its numbers or by those in `inputs`; with a
         `layout` of several devices, on all of them. fine: whether the update is."""
         own = vars(self.inner)
@@ -319,8 +326,8 @@ class KerasOptimizerWrapper:
         else:
             setattr(self.inner, NUMBERS[name], value)
 
-    def settings(self) -> dict[str, Any]:
-        """Of what kind it is, its numbers (momenta, decay; the learning rate is among its
+    def settings(self) -> JSONDict:
+        """Its class, its numbers (momenta, decay; the learning rate is among its
         variables), and how many variables it has, as JSON data."""
         numbers = {
             n: x
@@ -334,7 +341,7 @@ class KerasOptimizerWrapper:
             "variables": len(self.variables),
         }
 
-    def adjust(self, settings: dict[str, Any]) -> None:
+    def adjust(self, settings: JSONDict) -> None:
         """Takes such numbers over. ValueError where the optimizer that they are of had other
         variables."""
         if settings["variables"] != len(self.variables):
@@ -346,7 +353,7 @@ class KerasOptimizerWrapper:
             setattr(self.inner, name, settings["groups"][0][name])
 
 
-def _move_into_scope(optimizer: Any) -> None:
+def _move_into_scope(optimizer: keras.optimizers.Optimizer) -> None:
     """Recreates, in place, an optimizer that was made outside of the scope of TensorFlow's strategy
     that is entered, where its variables could not be used."""
     made_in = getattr(optimizer, "_distribution_strategy", None)  # None on JAX
@@ -354,7 +361,7 @@ def _move_into_scope(optimizer: Any) -> None:
         vars(optimizer).update(vars(type(optimizer).from_config(optimizer.get_config())))
 
 
-OPTIMIZERS: dict[str, Any] = {
+OPTIMIZERS: dict[str, Callable[..., KerasOptimizer]] = {
     "adam": KerasAdam,
     "radam": KerasRAdam,
     "rmsprop": KerasRMSProp,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -11,7 +11,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tandem.backends import no_gpu
+from tandem.backends.backend import Guarded, Losses
 from tandem.types import Array, Batch, Tree, Variable, tree_map
+
+if TYPE_CHECKING:
+    from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
 
 
 def choose_device(device: str, threads: int) -> str:
@@ -39,16 +43,15 @@ def close() -> None:
 
 
 def compiled_function(
-    function: Callable[..., Any], variables: list[Variable]
-) -> Callable[..., Any]:
+    function: Callable[..., Tree], variables: list[Variable]
+) -> Callable[..., Tree]:
     """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
-    compiled: dict[Any, Callable[..., Any]] = {}
+    compiled: dict[object, Callable[..., Tree]] = {}
 
-    def run(*xs: Any) -> Tree:
+    def run(*xs: Tree) -> Tree:
         key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
         if key not in compiled:
-            graph = tf.function(function, autograph=False)
-            compiled[key] = graph.get_concrete_function(
+            compiled[key] = tf.function(function, autograph=False).get_concrete_function(
                 *tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs)
             )
         return tree_map(lambda x: x.numpy(), compiled[key](*tree_map(tf.convert_to_tensor, xs)))
@@ -56,17 +59,17 @@ def compiled_function(
     return run
 
 
-def forward(model: Any) -> Callable[[Any], Any]:
+def forward(model: keras.Model) -> Callable[[Tree], Array]:
     """The model in inference mode, compiled."""
     return tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
 
 
 def gradients(
-    losses: Callable[[Batch], Any],
+    losses: Losses,
     batch: Batch,
     groups: list[list[Variable]],
     variables: list[Variable],
-) -> tuple[list[Array], Any, list[list[Array]]]:
+) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
     """(losses, aux, gradients of each group by its own loss, or by the only one); other variables
     move as the forward pass moves them."""
     values = [[v.value for v in group] for group in groups]
@@ -75,18 +78,16 @@ def gradients(
             tape.watch(v)
         loss_values, aux = losses(batch)
     by = loss_values if len(loss_values) == len(groups) else loss_values * len(groups)
-    taped = [_taped(tape, x, group) for x, group in zip(by, values, strict=True)]
+    zero = tf.UnconnectedGradients.ZERO
+    taped = [
+        # those of an Embedding's weights as full tensors, too
+        [tf.convert_to_tensor(g) for g in tape.gradient(x, group, unconnected_gradients=zero)]
+        for x, group in zip(by, values, strict=True)
+    ]
     return loss_values, aux, taped
 
 
-def _taped(tape: Any, value: Array, values: list[Array]) -> list[Array]:
-    """The gradients of `values`, those of an Embedding's weights as full tensors, too."""
-    zero = tf.UnconnectedGradients.ZERO
-    taped = tape.gradient(value, values, unconnected_gradients=zero)
-    return [tf.convert_to_tensor(x) for x in taped]
-
-
-def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
+def value_and_gradient(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
     """f(x) and its gradient."""
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -94,7 +95,7 @@ def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
     return value, tape.gradient(value, x)
 
 
-def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Tree:
+def hessian_product(f: Callable[[Array], Array], x: Array, v: Array) -> Array:
     """The second derivative of f at x, times v."""
     with tf.GradientTape() as outer:
         outer.watch(x)
@@ -105,14 +106,14 @@ def hessian_product(f: Callable[[Any], Any], x: Array, v: Any) -> Tree:
     return outer.gradient(along, x)
 
 
-def repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Tree:
+def repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
     """`body` applied `count` times."""
     return tf.while_loop(
         lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state)
     )[1]
 
 
-def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
+def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
     """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
     return tf.while_loop(
         lambda k, state: tf.logical_and(k < count, tf.logical_not(state[0])),
@@ -122,7 +123,7 @@ def first(count: int, attempt: Callable[[Any], Any]) -> Tree:
 
 
 def choose(
-    flag: Any, done: Callable[[], Any], idle: Callable[[], Any], variables: list[Variable]
+    flag: Array, done: Callable[[], Tree], idle: Callable[[], Tree], variables: list[Variable]
 ) -> Tree:
     """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
     to `variables`."""
@@ -130,13 +131,13 @@ def choose(
 
 
 def many(
-    guarded: Callable[..., Any],
-    late: Callable[[Any], None],
+    guarded: Guarded,
+    late: Callable[[Array], None],
     variables: list[Variable],
     jit: bool = True,
     shared: bool = False,
-    layout: Any = None,
-) -> Callable[..., Any]:
+    layout: TensorFlowLayout | None = None,
+) -> Callable[..., Tree]:
     """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that
     makes K guarded updates of `variables`, each followed by `late(keep)`; without `jit` a graph
     that XLA does not compile. With a `layout` of several devices XLA compiles the gradients of
@@ -149,16 +150,16 @@ def many(
     kernels = layout is None and any(len(v.shape) == 4 for v in variables)
     apart = kernels and not tf.config.list_logical_devices("GPU")
 
-    def looped(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
+    def looped(data: Batch, settings: dict[str, Array], rows: Array, live: Array) -> Tree:
         count = rows.shape[0]
 
-        def one(k: Any, active: Any) -> Tree:
+        def one(k: Array, active: Array) -> Tree:
             b = tree_map(lambda x: tf.gather(x, rows[k]), data)._replace(
                 settings=tree_map(lambda s: s[k], settings)
             )
             return guarded(b, tf.logical_and(active, live[k]))
 
-        def kept(k: Any, active: Any) -> Tree:
+        def kept(k: Array, active: Array) -> Tree:
             """`one`, with the old values where they are to be kept."""
             old = [tf.identity(v.value) for v in variables]
             out, code, keep = one(k, active)
@@ -167,15 +168,23 @@ def many(
             late(keep)
             return out, code, keep
 
-        def body(k: Any, active: Any, arrays: Any) -> Tree:
+        def body(k: Array, active: Array, arrays: list[tf.TensorArray]) -> Tree:
             out, code, keep = kept(k, active)
-            flat = keras.tree.flatten((out, code))
-            return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
+            return (
+                k + 1,
+                keep,
+                [
+                    a.write(k, x)
+                    for a, x in zip(arrays, keras.tree.flatten((out, code)), strict=True)
+                ],
+            )
 
         if apart:
             out, code, _ = kept(0, tf.constant(True))
             return keras.tree.map_structure(lambda x: x[None], (out, code))
-        spec = _traced(lambda: one(0, tf.constant(True))[:2])
+        # structure and shapes, found by tracing an update into a graph that is never run
+        trace = tf.function(lambda: one(0, tf.constant(True))[:2], autograph=False)
+        spec = trace.get_concrete_function().structured_outputs
         arrays = [
             tf.TensorArray(s.dtype, size=count, element_shape=s.shape)
             for s in keras.tree.flatten(spec)
@@ -185,9 +194,9 @@ def many(
         )
         return keras.tree.pack_sequence_as(spec, [a.stack() for a in arrays])
 
-    compiled: dict[Any, Callable[..., Any]] = {}
+    compiled: dict[object, Callable[..., Tree]] = {}
 
-    def alone(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
+    def alone(data: Batch, settings: dict[str, Array], rows: Array, live: Array) -> Tree:
         outs, active = [], True
         for k, r in enumerate(rows):
             batch, of = (
@@ -203,7 +212,7 @@ def many(
             active = active and outs[-1][1][0] == 0
         return tree_map(lambda *xs: np.concatenate(xs), *outs)
 
-    def run(*tree: Any) -> Tree:
+    def run(*tree: Tree) -> Tree:
         arrays = [np.asarray(x) for x in keras.tree.flatten(tree)]
         key = tuple((x.shape, x.dtype) for x in arrays)
         if key not in compiled:
@@ -216,12 +225,14 @@ def many(
 SMALL = 2**20  # bytes
 
 
-def _packed(f: Callable[..., Any], tree: Any, arrays: list[Array], jit: bool) -> Callable[..., Any]:
+def _packed(
+    f: Callable[..., Tree], tree: Tree, arrays: list[Array], jit: bool
+) -> Callable[[list[Array]], Tree]:
     """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such
     arrays. Small ones travel
     together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call
       of one SAC update)."""
-    together: dict[Any, list[int]] = {}
+    together: dict[object, list[int]] = {}
     for i, x in enumerate(arrays):
         together.setdefault(x.dtype if x.nbytes <= SMALL else i, []).append(i)
     groups = list(together.values())
@@ -229,7 +240,7 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Array], jit: bool) ->
     shapes = [x.shape for x in arrays]
 
     @tf.function(jit_compile=jit, autograph=False)
-    def unpacked(*packs: Any) -> Tree:
+    def unpacked(*packs: Array) -> Tree:
         parts = [
             part for pack, size in zip(packs, sizes, strict=True) for part in tf.split(pack, size)
         ]
@@ -240,7 +251,7 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Array], jit: bool) ->
             )
         )
 
-    def pack(arrays: list[Array]) -> list[Any]:
+    def pack(arrays: list[Array]) -> list[Array]:
         return [
             tf.convert_to_tensor(np.concatenate([arrays[i].reshape(-1) for i in group]))
             for group in groups
@@ -248,9 +259,3 @@ def _packed(f: Callable[..., Any], tree: Any, arrays: list[Array], jit: bool) ->
 
     call = unpacked.get_concrete_function(*pack(arrays))
     return lambda arrays: call(*pack(arrays))
-
-
-def _traced(f: Callable[[], Any]) -> Any:
-    """The structure and shapes of f's result, found by tracing it into a graph that is never
-    run."""
-    return tf.function(f, autograph=False).get_concrete_function().structured_outputs

@@ -5,13 +5,13 @@ gradient, on the first device, which has all variables."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 import keras
 import tensorflow as tf
 
 from tandem.backends import keras_tensorflow, no_strategy, sharding, too_few
+from tandem.backends.backend import Losses
 from tandem.errors import SettingError
 from tandem.types import Array, Batch, Tree, Variable
 
@@ -36,7 +36,7 @@ class TensorFlowLayout(sharding.Devices):
 
     divides_rows = True
 
-    strategy: Any
+    strategy: tf.distribute.Strategy
     of_user = False  # whether it is: then networks and optimizers were made in its scope
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
@@ -58,17 +58,21 @@ class TensorFlowLayout(sharding.Devices):
         self.count = count
 
     @classmethod
-    def of(cls, given: Any, coordinator: Any = None) -> TensorFlowLayout:
+    def of(
+        cls, given: object, coordinator: tf.distribute.coordinator.ClusterCoordinator | None = None
+    ) -> TensorFlowLayout:
         """Of a user's strategy; or of so many devices. SettingError for anything else.
         coordinator: the user's own, of a ParameterServerStrategy."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
             return cls(keras_tensorflow.choose_device("auto", 1), given, "strategy")
         if isinstance(given, tf.distribute.MultiWorkerMirroredStrategy):
+            # a subclass of this class
             from tandem.backends.keras_tensorflow_workers import WorkerLayout
 
             return WorkerLayout(given)
         if isinstance(given, tf.distribute.ParameterServerStrategy):
+            # a subclass of this class
             from tandem.backends.keras_tensorflow_servers import ServerLayout
 
             return ServerLayout(given, coordinator)
@@ -83,15 +87,17 @@ class TensorFlowLayout(sharding.Devices):
         layout.of_user = True
         return layout
 
-    def fits(self, given: Any) -> bool:
+    def fits(self, given: object) -> bool:
         """Whether it is of what a user gave."""
         return given is self.strategy if self.of_user else given == self.count
 
-    def scope(self) -> Any:
+    def scope(self) -> AbstractContextManager[object]:
         """In which a user's networks are trained."""
         return self.strategy.scope() if self.of_user else nullcontext()
 
-    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
+    def check(
+        self, variables: Iterable[Variable], optimizers: Iterable[keras.optimizers.Optimizer]
+    ) -> None:
         """SettingError where a variable, or an optimizer that has trained, was made outside of the
         scope of the user's strategy; and for a variable that only the first device could read."""
         known = self.strategy if self.of_user else None
@@ -117,7 +123,11 @@ class TensorFlowLayout(sharding.Devices):
         return self.count if self.even(batch) else 1
 
     def apply(
-        self, optimizer: Any, gradients: list[Array], trained: list[Variable], fine: Array
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        gradients: list[Array],
+        trained: list[Variable],
+        fine: Array,
     ) -> None:
         """A step of an optimizer of Keras's against gradients of the whole batch. One that was made
         in the scope of the strategy steps on every device.
@@ -134,11 +144,11 @@ class TensorFlowLayout(sharding.Devices):
 
     def gradients(
         self,
-        losses: Callable[[Batch], Any],
+        losses: Losses,
         batch: Batch,
         groups: list[list[Variable]],
         variables: list[Variable],
-    ) -> tuple[list[Array], Any, list[list[Array]]]:
+    ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
         """As `keras_tensorflow.gradients`, where the losses of parts add up; of a batch that does
         not divide evenly on one device. Statistics that a forward pass moves are the means of the
         parts'."""
@@ -156,21 +166,22 @@ class TensorFlowLayout(sharding.Devices):
 
     def _summed(
         self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]
-    ) -> tuple[Any, dict[str, Array], Any]:
+    ) -> tuple[Tree, dict[str, Array], list[list[Array]]]:
         """(values, aux of each row, gradients) of a batch, whose parts give such: sums, and rows at
         their places. All weights are handed to each device."""
         variables, before = _values(variables)
         seeds = [i for i, v in enumerate(variables) if v.dtype == "uint32"]
-        shapes: list[Any] = []
+        shapes: list[Tree] = []
         # variables that the forward pass moves: statistics, and whole numbers
         averaged: list[int] = []
         counted: list[int] = []
 
         @tf.function(jit_compile=True, autograph=False)
-        def of_part(rank: Any) -> Tree:
+        def of_part(rank: Array) -> Tree:
             values = list(before)
-            for i in seeds:  # of dropout: each part has its own
-                values[i] = _folded(values[i], rank)
+            for i in seeds:  # of dropout: each part has its own, and the first keeps it
+                dtype = values[i].dtype
+                values[i] = values[i] + tf.cast(rank, dtype) * tf.constant(GOLDEN, dtype)
             with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
                 value, aux, grads = of(self._shard(batch, rank))
             now = [scope.get_current_value(v) for v in variables]
@@ -200,12 +211,12 @@ class TensorFlowLayout(sharding.Devices):
             variables[i].assign(before[i] + own)
         return value, self._own(aux), grads
 
-    def _shard(self, batch: Batch, rank: Any) -> Batch:
+    def _shard(self, batch: Batch, rank: Array) -> Batch:
         """The rows of a device."""
         return sharding.shard(batch, rank, self.count, self.together)
 
-    def _spread(self, x: Array, rank: Any) -> Any:
-        """What a device computed for its rows, at their places among all."""
+    def _spread(self, x: Array, rank: Array) -> Array:
+        """The results of a device for its rows, at their places among all."""
         return sharding.spread(x, tf.one_hot(rank, self.count), self.together)
 
     def _own(self, aux: Tree) -> Tree:
@@ -223,7 +234,7 @@ def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]
 
 
 def _alone(of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
-    """What `of` gives for all of a batch, on one device, where variables may be on several."""
+    """The result of `of` for all of a batch, on one device, where variables may be on several."""
     variables, before = _values(variables)
     with keras.StatelessScope(list(zip(variables, before, strict=True))) as scope:
         found = of(batch)
@@ -233,7 +244,7 @@ def _alone(of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable])
     return found
 
 
-def check_alone(variables: Iterable[Any]) -> None:
+def check_alone(variables: Iterable[Variable]) -> None:
     """SettingError for variables that were made in a strategy's scope: they are on all its
     devices, and can be moved only there."""
     for v in variables:
@@ -247,7 +258,7 @@ def check_alone(variables: Iterable[Any]) -> None:
             )
 
 
-def _strategy_of(variable: Any) -> Any:
+def _strategy_of(variable: Variable) -> tf.distribute.Strategy | None:
     """The strategy in whose scope a variable was made; None without one."""
     inner = getattr(variable, "_value", variable)
     strategy = getattr(inner, "_distribute_strategy", None)
@@ -256,19 +267,17 @@ def _strategy_of(variable: Any) -> Any:
     return getattr(within, "_distribute_strategy", None) if within is not None else strategy
 
 
-def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
+def _elsewhere(what: str, strategy: object, other: object) -> SettingError:
     """The error for what was not made in the scope of the strategy that it is to be used with."""
     where = "outside strategy.scope()" if other is None else "in another strategy's scope"
     if strategy is None:
-        fix = "give that strategy instead of a number."
-        return SettingError(f"{what} was created in a strategy's scope.", "no strategy", fix)
+        return SettingError(
+            f"{what} was created in a strategy's scope.",
+            "no strategy",
+            "give that strategy instead of a number.",
+        )
     return SettingError(
         f"{what} was created {where}.",
         "an agent and trained optimizers created in the scope of the strategy",
         "with strategy.scope(): agent = ...; optimizer = ...",
     )
-
-
-def _folded(seed: Any, rank: Any) -> Any:
-    """A generator's state of its own for each device; the first keeps it."""
-    return seed + tf.cast(rank, seed.dtype) * tf.constant(GOLDEN, seed.dtype)

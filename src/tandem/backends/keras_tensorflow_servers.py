@@ -7,13 +7,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tandem.backends import keras_tensorflow
+from tandem.backends.backend import Guarded, Losses
 from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
@@ -27,18 +27,22 @@ class ServerLayout(TensorFlowLayout):
 
     asynchronous = True
 
-    def __init__(self, strategy: Any, coordinator: Any = None) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        coordinator: tf.distribute.coordinator.ClusterCoordinator | None = None,
+    ) -> None:
         self.strategy, self.of_user = strategy, True
         self.count = 1  # a mini-batch is one worker's
         self.coordinator = coordinator or tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     def gradients(
         self,
-        losses: Callable[[Batch], Any],
+        losses: Losses,
         batch: Batch,
         groups: list[list[Variable]],
         variables: list[Variable],
-    ) -> tuple[list[Array], Any, list[list[Array]]]:
+    ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
         """As `keras_tensorflow.gradients`, on the worker that the update was given to."""
         known = [v for v in variables if isinstance(v, keras.Variable)]
         moved: list[int] = []
@@ -59,28 +63,32 @@ class ServerLayout(TensorFlowLayout):
         return values, aux, grads
 
     def apply(
-        self, optimizer: Any, gradients: list[Array], trained: list[Variable], fine: Array = True
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        gradients: list[Array],
+        trained: list[Variable],
+        fine: Array = True,
     ) -> None:
         """A step of an optimizer of Keras's, where the update is `fine`. Old values are never put
         back: other workers have moved them meanwhile."""
 
-        def move() -> Any:
+        def move() -> Array:
             self.strategy.run(lambda: optimizer.apply(gradients, trained))
             return tf.constant(True)
 
         tf.cond(fine, move, lambda: tf.constant(False))
 
-    def many(self, guarded: Callable[..., Any]) -> Callable[..., Any]:
+    def many(self, guarded: Guarded) -> Callable[..., Tree]:
         """As `keras_tensorflow.many`, where each update is handed to a worker, and all are made
         when it returns."""
-        known: dict[Any, Any] = {}
+        known: dict[object, Callable[..., Tree]] = {}
 
-        def compiled(tree: Any, arrays: list[Array]) -> Any:
+        def compiled(tree: Tree, arrays: list[Array]) -> Callable[..., Tree]:
             key = tuple((x.shape, x.dtype) for x in arrays)
             if key not in known:
 
                 @tf.function(autograph=False)
-                def update(*xs: Any) -> Tree:
+                def update(*xs: Array) -> Tree:
                     data, settings = keras.tree.pack_sequence_as(tree, list(xs))
                     out, code, _ = guarded(data._replace(settings=settings), tf.constant(True))
                     return out, code
@@ -88,7 +96,7 @@ class ServerLayout(TensorFlowLayout):
                 known[key] = update
             return known[key]
 
-        def run(data: Batch, settings: Any, rows: Any, live: Any) -> Tree:
+        def run(data: Batch, settings: dict[str, Array], rows: Array, live: Array) -> Tree:
             made = []
             for k in np.flatnonzero(live):
                 tree = (
@@ -145,7 +153,11 @@ def _listens(address: str) -> bool:
         return False
 
 
-def strategy_when_ready(resolver: Any, patience: float, arguments: dict[str, Any]) -> Any:
+def strategy_when_ready(
+    resolver: tf.distribute.cluster_resolver.ClusterResolver | None,
+    patience: float,
+    arguments: dict[str, object],
+) -> tf.distribute.ParameterServerStrategy:
     """A ParameterServerStrategy, once its servers listen."""
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
     wait_for(resolver.cluster_spec().as_dict(), patience)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +30,7 @@ class WorkerLayout(TensorFlowLayout):
 
     by_rounds = True
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self.strategy, self.of_user = strategy, True
         self.count = strategy.num_replicas_in_sync
         resolver = strategy.cluster_resolver
@@ -43,11 +42,11 @@ class WorkerLayout(TensorFlowLayout):
             self.rank = chiefs + int(resolver.task_id)
         self._task = f"{resolver.task_type} {resolver.task_id}" if jobs else ""
         self.here = self.count // self.workers
-        self._sum: Callable[[Array], Array] = tf.function(self._summed_over_all, autograph=False)
-
-    def _summed_over_all(self, x: Array) -> Any:
-        return self.strategy.reduce(
-            tf.distribute.ReduceOp.SUM, self.strategy.run(lambda: tf.identity(x)), axis=None
+        self._sum: Callable[[Array], Array] = tf.function(
+            lambda x: strategy.reduce(
+                tf.distribute.ReduceOp.SUM, strategy.run(lambda: tf.identity(x)), axis=None
+            ),
+            autograph=False,
         )
 
     def gather(self, values: Iterable[int]) -> AnyArray:
@@ -70,8 +69,9 @@ class WorkerLayout(TensorFlowLayout):
             chosen = [v for v in own if ("float" in v.dtype) == (kind == "float32")]
             if not chosen:
                 continue
-            flat = [tf.reshape(tf.cast(tf.identity(v.value), kind), (-1,)) for v in chosen]
-            values = tf.concat(flat, 0)
+            values = tf.concat(
+                [tf.reshape(tf.cast(tf.identity(v.value), kind), (-1,)) for v in chosen], 0
+            )
             with self.watched():
                 whole = self._sum(values if self.rank == 0 else tf.zeros_like(values))
             parts = tf.split(whole, [int(np.prod(v.shape)) for v in chosen])
@@ -109,12 +109,11 @@ class WorkerLayout(TensorFlowLayout):
         """Among how many devices the rows of all workers' batches are divided."""
         return self.count
 
-    def _shard(self, batch: Batch, rank: Any) -> Batch:
+    def _shard(self, batch: Batch, rank: Array) -> Batch:
         return sharding.shard(batch, rank - self.rank * self.here, self.here, self.together)
 
-    def _spread(self, x: Array, rank: Any) -> Any:
-        here = tf.one_hot(rank - self.rank * self.here, self.here)
-        own = sharding.spread(x, here, self.together)
+    def _spread(self, x: Array, rank: Array) -> Array:
+        own = sharding.spread(x, tf.one_hot(rank - self.rank * self.here, self.here), self.together)
         none = tf.zeros_like(own)
         before, after = [none] * self.rank, [none] * (self.workers - 1 - self.rank)
         return tf.concat([*before, own, *after], -1)

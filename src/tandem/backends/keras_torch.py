@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import keras
+import torch
+
 from tandem.backends.keras_frozen import FrozenModel
 from tandem.backends.torch import TorchBackend
 from tandem.backends.torch_networks import TorchNetwork
@@ -13,14 +16,19 @@ from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import CustomNetwork, Source
 from tandem.networks.plan import Plan, Weights
-from tandem.types import AnyArray, Array, Tree
+from tandem.types import AnyArray, Array, Tree, Variable
 
 
 class KerasTorchNetwork(TorchNetwork):
     """A Keras model that is a torch module."""
 
     def __init__(
-        self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any
+        self,
+        name: str,
+        model: keras.Model,
+        plan: Plan | None,
+        variables: dict[str, Variable],
+        device: torch.device,
     ) -> None:
         super().__init__(name, model, plan, device, {n: v.value for n, v in variables.items()})
         self._named = variables
@@ -43,7 +51,7 @@ class KerasTorchNetwork(TorchNetwork):
     def mode_dependent_layer(self) -> str:
         return models.mode_dependent_layer(self.module)
 
-    def tensors(self) -> list[Any]:
+    def tensors(self) -> list[torch.Tensor]:
         return [v.value.detach() for v in self.module.variables]
 
     def read(self) -> Weights:
@@ -66,7 +74,7 @@ class KerasTorchBackend(TorchBackend):
 
     framework = "keras-torch"
 
-    def _made(self, name: str, source: Source) -> TorchNetwork:
+    def _new_network(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, CustomNetwork):
             return KerasTorchNetwork(name, *keras_bodies.given(name, source), self._device)
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
@@ -76,9 +84,8 @@ class KerasTorchBackend(TorchBackend):
     def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
         super().step(optimizer, gradient, learning_rate)
         if not self.gradients_only:
-            for v in (v for n in optimizer.networks for v in getattr(n, "constrained", ())):
+            for v in (v for n in optimizer.networks for v in n.constrained):
                 v.value.copy_(v.constraint(v.value))
 
 
-def make(device: str, **options: Any) -> KerasTorchBackend:
-    return KerasTorchBackend(device, **options)
+BACKEND = KerasTorchBackend  # as `backends.make` finds it

@@ -14,7 +14,7 @@ import numpy as np
 from tandem.backends import ENGINES, Engine
 from tandem.backends.keras_optimizers import options
 from tandem.backends.variables import host, read
-from tandem.types import AnyArray
+from tandem.types import AnyArray, JSONDict
 
 SAVEABLE = next(kind for kind in keras.Layer.__mro__ if kind.__name__ == "KerasSaveable")
 MADE_ANEW = ("build", "quantize")  # what a layer wraps when it is created
@@ -36,7 +36,7 @@ def engine(devices: int = 1) -> Engine:
 
 
 class _Pickler(cloudpickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: Any) -> object:
         """How an object of Keras's is pickled; the others as cloudpickle does it."""
         kind = type(value)
         if isinstance(value, keras.optimizers.Optimizer):  # knows variables by their addresses
@@ -58,14 +58,14 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(value)
 
 
-# What pickles call where they are read
+# Functions that pickles call where they are read
 
 
-def _bare(kind: Any) -> Any:
+def _bare(kind: type[object]) -> object:
     return kind.__new__(kind)
 
 
-def _fill(value: Any, content: tuple[dict[str, Any], Any]) -> None:
+def _fill(value: object, content: tuple[dict[str, object], object]) -> None:
     state, items = content
     vars(value).update(state)
     if isinstance(value, (list, dict, set)):
@@ -73,11 +73,16 @@ def _fill(value: Any, content: tuple[dict[str, Any], Any]) -> None:
         getattr(base, "extend" if base is list else "update")(value, items)  # which track nothing
 
 
-def _variable(value: AnyArray, trainable: bool, dtype: str, name: str) -> Any:
+def _variable(value: AnyArray, trainable: bool, dtype: str, name: str) -> keras.Variable:
     return keras.Variable(value, trainable=trainable, dtype=dtype, name=name)
 
 
-def _optimizer(kind: Any, config: Any, trained: Any, values: list[AnyArray]) -> Any:
+def _optimizer(
+    kind: type[keras.optimizers.Optimizer],
+    config: JSONDict,
+    trained: list[keras.Variable] | None,
+    values: list[AnyArray],
+) -> keras.optimizers.Optimizer:
     optimizer = kind.from_config(config)
     if trained is not None:
         optimizer.build(trained)

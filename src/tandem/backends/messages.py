@@ -1,5 +1,5 @@
-"""What the process that leads a run sends to those that follow it: a verb, JSON data, and a tree of
-NumPy arrays, as bytes. Nothing is unpickled."""
+"""Messages from the process that leads a run to those that follow it: a verb, JSON data, and a
+tree of NumPy arrays, as bytes. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALIGN = 64  # bytes: where arrays begin in a message
 class Message:
     """A message on its way: its header, and how many bytes its arrays take."""
 
-    def __init__(self, verb: str, data: Any = None, arrays: Tree = ()) -> None:
+    def __init__(self, verb: str, data: object = None, arrays: Tree = ()) -> None:
         self._flat = [np.ascontiguousarray(x) for x in leaves(arrays)]
         self.header = json.dumps([verb, data, _outlined(arrays)]).encode()
         self.size = sum(map(_padded, self._flat))
@@ -31,11 +31,28 @@ class Message:
 
 def read(header: bytes, payload: AnyArray) -> tuple[str, Any, Tree]:
     """(verb, data, arrays) of a message that came; the arrays lie in its payload."""
-    verb, data, outline = json.loads(header)
-    return verb, data, _filled(outline, _Reader(payload))
+    verb, data, outlined = json.loads(header)
+    at = 0
+
+    def filled(outline: Any) -> Tree:
+        nonlocal at
+        if outline is None:
+            return None
+        if isinstance(outline, list):
+            shape, dtype = outline
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            x = payload[at : at + size].view(dtype).reshape(shape)
+            at += _padded(x)
+            return x
+        each = [filled(x) for x in outline["each"]]
+        if "names" in outline:
+            return dict(zip(outline["names"], each, strict=True))
+        return Batch(*each) if outline["batch"] else tuple(each)
+
+    return verb, data, filled(outlined)
 
 
-def _outlined(tree: Tree) -> Any:
+def _outlined(tree: Tree) -> object:
     if tree is None:
         return None
     if isinstance(tree, dict):
@@ -43,30 +60,6 @@ def _outlined(tree: Tree) -> Any:
     if isinstance(tree, tuple):
         return {"batch": isinstance(tree, Batch), "each": [_outlined(x) for x in tree]}
     return [list(tree.shape), tree.dtype.str]
-
-
-class _Reader:
-    """The arrays of a message, one after the other."""
-
-    def __init__(self, payload: AnyArray) -> None:
-        self._payload, self._at = payload, 0
-
-    def next(self, shape: list[int], dtype: str) -> Array:
-        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        x = self._payload[self._at : self._at + size].view(dtype).reshape(shape)
-        self._at += _padded(x)
-        return x
-
-
-def _filled(outline: Any, reader: _Reader) -> Tree:
-    if outline is None:
-        return None
-    if isinstance(outline, list):
-        return reader.next(*outline)
-    each = [_filled(x, reader) for x in outline["each"]]
-    if "names" in outline:
-        return dict(zip(outline["names"], each, strict=True))
-    return Batch(*each) if outline["batch"] else tuple(each)
 
 
 def _padded(x: Array) -> int:

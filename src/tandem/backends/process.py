@@ -9,7 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tandem.backends.backend import Backend
 
 Settings = dict[str, Any]
 STATE = "keras.src.backend.common.global_state"
@@ -18,7 +21,7 @@ OF_THREADS = "flushes", "autocast"  # settings of each thread
 
 
 class _Thread(threading.local):
-    backend: Any = None  # whose settings are in effect in this thread
+    backend: Backend | None = None  # whose settings are in effect in this thread
 
 
 _thread, _lock = _Thread(), threading.Lock()
@@ -27,14 +30,14 @@ _outermost: list[Settings] = []
 _at_import: Settings = {}  # of frameworks that were imported within
 
 
-def begin(backend: Any) -> None:
+def begin(backend: Backend) -> None:
     """Called by a backend that is about to change settings; they are the backend's from now on."""
     _at_import.update({n: x for n, x in _read().items() if n not in _at_import})
     _thread.backend = backend
 
 
 @contextmanager
-def restored(backend: Any = None) -> Iterator[None]:
+def restored(backend: Backend | None = None) -> Iterator[None]:
     """Restores the process's settings at the end; where runs in several threads overlap, the last
     to end restores those before the first. Within, the settings are those of `backend`, or of one
     that is made there."""
@@ -65,7 +68,7 @@ def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]
     items the process has its own."""
 
     @wraps(method)
-    def generator(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+    def generator(self: Any, *arguments: object, **named: object) -> Iterator[Any]:
         source: Any = method(self, *arguments, **named)
         try:
             while True:
@@ -136,7 +139,7 @@ def _write(settings: Settings) -> None:
         _set_keras(*settings["keras"])
 
 
-def _set_keras(floatx: str, policy: Any) -> None:
+def _set_keras(floatx: str, policy: object) -> None:
     if hasattr(keras := sys.modules.get("keras"), "config"):  # a test may take it away
         keras.config.set_floatx(floatx)  # type: ignore[union-attr]
         sys.modules[STATE].set_global_attribute("dtype_policy", policy)

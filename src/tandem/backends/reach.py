@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tandem.errors import TandemError
 from tandem.networks.users import refuse_precision
 from tandem.types import Array, Variable
+
+if TYPE_CHECKING:
+    from tandem.networks.users import Module
 
 CLOSED = {
     "gym",
@@ -30,16 +33,16 @@ CLOSED = {
 
 
 class Reached(NamedTuple):
-    """What was found, by its path of attributes, keys and numbers ("target/actors/0"); each object
+    """Objects by their path of attributes, keys and numbers ("target/actors/0"); each object
     once, where it was first."""
 
     # torch modules and Keras layers or models; what is inside of them is theirs
-    modules: dict[str, Any]
-    variables: dict[str, Any]  # tensors and variables beside them
+    modules: dict[str, Module]
+    variables: dict[str, Variable]  # tensors and variables beside them
     optimizers: dict[str, Any]
 
 
-def reach(agent: Any) -> Reached:
+def reach(agent: object) -> Reached:
     """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and
     other objects. Environments, functions, and what Python's own library and those that are
     `CLOSED` made are left alone."""
@@ -73,7 +76,7 @@ def reach(agent: Any) -> Reached:
     )
 
 
-def held(reached: Reached) -> dict[str, Any]:
+def held(reached: Reached) -> dict[str, Variable]:
     """Every variable by the name that engines give it in their state."""
     named = {
         f"network/{name}/{i}": v
@@ -84,9 +87,9 @@ def held(reached: Reached) -> dict[str, Any]:
 
 
 @contextmanager
-def naming_precision(agent: Any) -> Iterator[None]:
-    """What a user's function raises becomes a NetworkError that names the network which does not
-    compute in float32, as its inputs are, if there is one."""
+def naming_precision(agent: object) -> Iterator[None]:
+    """Turn an exception of a user's function into a NetworkError that names the network which does
+    not compute in float32, as its inputs are, if there is one."""
     try:
         yield
     except TandemError:
@@ -101,8 +104,8 @@ def naming_precision(agent: Any) -> Iterator[None]:
         raise
 
 
-def _kept(module: Any) -> list[Variable]:
-    """What of a torch module or a Keras layer is kept in files."""
+def _kept(module: Module) -> list[Variable]:
+    """The tensors of a torch module, or variables of a Keras layer, that files hold."""
     return (
         list(module.variables)
         if hasattr(module, "variables")
@@ -110,7 +113,7 @@ def _kept(module: Any) -> list[Variable]:
     )
 
 
-def _variables(module: Any) -> list[Variable]:
+def _variables(module: Module) -> list[Variable]:
     """All that a torch module or a Keras layer holds."""
     if hasattr(module, "variables"):
         return list(module.variables)
@@ -119,24 +122,18 @@ def _variables(module: Any) -> list[Variable]:
 
 def _kinds() -> tuple[tuple[type, ...], ...]:
     """The classes of modules, variables and optimizers, of the frameworks that were imported."""
-    torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
-    modules: list[type] = []
-    variables: list[type] = []
-    optimizers: list[type] = []
-    if torch is not None:
-        modules.append(torch.nn.Module)
-        variables.append(torch.Tensor)
-        optimizers.append(torch.optim.Optimizer)
-    if keras is not None:
-        modules.append(keras.Layer)
-        variables.append(keras.Variable)
-        optimizers.append(keras.optimizers.Optimizer)
+    kinds: list[tuple[type, type, type]] = []
+    if (torch := sys.modules.get("torch")) is not None:
+        kinds.append((torch.nn.Module, torch.Tensor, torch.optim.Optimizer))
+    if (keras := sys.modules.get("keras")) is not None:
+        kinds.append((keras.Layer, keras.Variable, keras.optimizers.Optimizer))
+    modules, variables, optimizers = (tuple(kind[i] for kind in kinds) for i in range(3))
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
-        variables.append(tensorflow.Variable)
-    return tuple(modules), tuple(variables), tuple(optimizers)
+        variables = (*variables, tensorflow.Variable)
+    return modules, variables, optimizers
 
 
-def _attributes(value: Array, own: bool = False) -> list[tuple[str, Any]]:
+def _attributes(value: Array, own: bool = False) -> list[tuple[str, object]]:
     """An object's attributes, if it may be looked into (`own`: it may)."""
     # an environment
     if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):

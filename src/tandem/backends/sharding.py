@@ -8,11 +8,10 @@ agent, `together` rows are a group, and agents stay side by side."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
 
 from tandem import ops
-from tandem.types import Array, Batch, leaves, tree_map
+from tandem.types import Array, Batch, Variable, leaves, tree_map
 
 
 class Devices:
@@ -25,15 +24,15 @@ class Devices:
     asynchronous = False  # whether updates are made by others, each at its own time
     by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
-    def scope(self) -> Any:
+    def scope(self) -> AbstractContextManager[object]:
         """In which a user's networks are trained."""
         return nullcontext()
 
-    def watched(self) -> Any:
+    def watched(self) -> AbstractContextManager[object]:
         """Entered while devices work together."""
         return nullcontext()
 
-    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
+    def check(self, variables: Iterable[Variable], optimizers: Iterable[object]) -> None:
         """Any variables will do."""
 
 
@@ -43,7 +42,7 @@ def divides(batch: Batch, devices: int, together: int = 1) -> bool:
     return all(x.shape[0] % each == 0 for x in leaves(batch._replace(settings={})))
 
 
-def shard(batch: Batch, rank: Any, devices: int, together: int = 1) -> Batch:
+def shard(batch: Batch, rank: Array, devices: int, together: int = 1) -> Batch:
     """The rows of a batch that device `rank` takes."""
 
     def own(x: Array) -> Array:
@@ -51,13 +50,12 @@ def shard(batch: Batch, rank: Any, devices: int, together: int = 1) -> Batch:
         apart = xp.reshape(x, (-1, devices, together, *x.shape[1:]))
         return xp.reshape(apart[:, rank], (-1, *x.shape[1:]))
 
-    rows: Batch = tree_map(own, batch._replace(settings={}))
-    return rows._replace(settings=batch.settings)
+    return tree_map(own, batch._replace(settings={}))._replace(settings=batch.settings)
 
 
 def spread(x: Array, here: Array, together: int = 1) -> Array:
-    """What one of N devices computed for each of its rows, [rows / N] or over time [T, B / N], at
-    their places among all, [rows] or [T, B], and 0 elsewhere: the sum over devices is whole. `here`
+    """The results of one of N devices for its rows, [rows / N] or over time [T, B / N], at their
+    places among all, [rows] or [T, B], and 0 elsewhere: the sum over devices is whole. `here`
     is float [N], 1 for that device."""
     xp = ops.of(x)
     rows, mine = xp.reshape(x, (-1, 1, together)), xp.reshape(here, (1, -1, 1))

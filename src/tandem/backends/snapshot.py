@@ -7,15 +7,19 @@ import copy
 import random
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem.backends.reach import CLOSED
 from tandem.backends.variables import host
-from tandem.types import Array
+from tandem.types import Array, Variable
+
+if TYPE_CHECKING:
+    from tandem.networks.users import Module
 
 PLAIN = (
     type(None),
@@ -56,7 +60,7 @@ class Snapshot:
         for undo in self._undo:
             undo()
 
-    def _visit(self, value: Any, own: bool = False) -> None:
+    def _visit(self, value: object, own: bool = False) -> None:
         if isinstance(value, PLAIN) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
@@ -78,7 +82,7 @@ class Snapshot:
             self._visit(child)
 
 
-def _is_users(value: Any) -> bool:
+def _is_users(value: object) -> bool:
     """Whether an object's attributes are the user's business: not those of libraries, nor of
     environments."""
     kind = type(value)
@@ -94,10 +98,12 @@ def _is_users(value: Any) -> bool:
     )
 
 
-def _known(value: Any) -> Undo | None:
+def _known(value: object) -> Undo | None:
     """How to put back an array, a generator, or an object of a framework; None for others."""
     if isinstance(value, np.ndarray):
-        return _array(value)
+        if not value.flags.writeable:
+            return lambda: None
+        return _called(partial(np.copyto, value), value.copy())
     if isinstance(value, np.random.Generator):
         bits, state = value.bit_generator, copy.deepcopy(value.bit_generator.state)
         return lambda: setattr(bits, "state", state)
@@ -111,15 +117,15 @@ def _known(value: Any) -> Undo | None:
     return None
 
 
-def _inside(value: Any) -> list[Any]:
-    """What there is to be looked at within such an object: attributes of a user's own module."""
+def _inside(value: object) -> list[object]:
+    """The attributes of a user's own module, to be visited; none of another object."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.nn.Module):
         return [x for module in value.modules() for x in _own_attributes(torch, module).values()]
     return []
 
 
-def _own_attributes(torch: Any, module: Any) -> dict[str, Any]:
+def _own_attributes(torch: ModuleType, module: object) -> dict[str, object]:
     """Those of a torch module that are none of its class `Module`'s."""
     common = vars(torch.nn.Module()).keys()
     return {name: x for name, x in vars(module).items() if name not in common}
@@ -139,14 +145,8 @@ def _refilled(value: Any) -> Undo:
     return undo
 
 
-def _called(function: Callable[[Any], object], state: Any) -> Undo:
+def _called(function: Callable[..., object], state: object) -> Undo:
     return lambda: (function(state), None)[1]
-
-
-def _array(value: Any) -> Undo:
-    if not value.flags.writeable:
-        return lambda: None
-    return _called(lambda x: np.copyto(value, x), value.copy())
 
 
 def _process_generators() -> list[Undo]:
@@ -165,7 +165,7 @@ def _process_generators() -> list[Undo]:
 # torch's
 
 
-def _of_torch(value: Any) -> Undo | None:
+def _of_torch(value: object) -> Undo | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
@@ -182,7 +182,7 @@ def _of_torch(value: Any) -> Undo | None:
     return None
 
 
-def _tensor(torch: Any, value: Array) -> Undo:
+def _tensor(torch: ModuleType, value: Array) -> Undo:
     saved, gradient = value.detach().clone(), value.grad if value.is_leaf else None
 
     def undo() -> None:
@@ -194,7 +194,7 @@ def _tensor(torch: Any, value: Array) -> Undo:
     return undo
 
 
-def _module(torch: Any, value: Any) -> Undo:
+def _module(torch: ModuleType, value: Module) -> Undo:
     """Its parameters, buffers, attributes, and whether its parts are training."""
     tensors = [_tensor(torch, x) for x in (*value.parameters(), *value.buffers())]
     parts = [
@@ -211,10 +211,10 @@ def _module(torch: Any, value: Any) -> Undo:
     return undo
 
 
-def _torch_optimizer(torch: Any, value: Any) -> Undo:
+def _torch_optimizer(torch: ModuleType, value: Any) -> Undo:
     """Its state, and the settings of its groups."""
 
-    def kept(x: Any) -> Any:
+    def kept(x: Array) -> Array:
         return x.detach().clone() if isinstance(x, torch.Tensor) else copy.deepcopy(x)
 
     groups = [
@@ -222,11 +222,10 @@ def _torch_optimizer(torch: Any, value: Any) -> Undo:
         for g in value.param_groups
     ]
     state = {p: {n: kept(x) for n, x in s.items()} for p, s in value.state.items()}
-    more = [_refilled(vars(value))]  # of a user's own kind of optimizer
+    attributes = _refilled(vars(value))  # of a user's own kind of optimizer
 
     def undo() -> None:
-        for attributes in more:
-            attributes()
+        attributes()
         for group, saved in groups:
             group.clear()
             group.update({n: list(x) if n == "params" else kept(x) for n, x in saved.items()})
@@ -241,7 +240,7 @@ def _torch_optimizer(torch: Any, value: Any) -> Undo:
 # Keras's
 
 
-def _of_keras(value: Any) -> Undo | None:
+def _of_keras(value: object) -> Undo | None:
     keras, tensorflow = sys.modules.get("keras"), sys.modules.get("tensorflow")
     if tensorflow is not None and isinstance(value, tensorflow.Variable):
         return _called(value.assign, value.numpy())
@@ -270,7 +269,7 @@ def _of_keras(value: Any) -> Undo | None:
     return None
 
 
-def _variables(variables: Any) -> Undo:
+def _variables(variables: Iterable[Variable]) -> Undo:
     saved = [(v, np.array(host(v), copy=True)) for v in variables]
 
     def undo() -> None:

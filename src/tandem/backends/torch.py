@@ -6,7 +6,7 @@ mixing step for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from math import isfinite
@@ -33,7 +33,7 @@ from tandem.networks.defaults import CustomNetwork, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 
-class TorchBackend(Stateful, backend.Backend):
+class TorchBackend(Stateful):
     """PyTorch, eager or compiled: see `torch_calls`. updates: how many the run makes."""
 
     framework = "torch"
@@ -86,14 +86,14 @@ class TorchBackend(Stateful, backend.Backend):
     # Making
 
     def network(self, name: str, source: Source) -> TorchNetwork:
-        self.networks[name] = net = self._made(name, source)
+        self.networks[name] = net = self._new_network(name, source)
         for weight in self.held(name, net.parts()):
             weight.requires_grad_(False)
         if self._device.type == "cpu" and net.convolves:
             keep_freed()
         return net
 
-    def _made(self, name: str, source: Source) -> TorchNetwork:
+    def _new_network(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, CustomNetwork):
             return TorchNetwork(name, *torch_bodies.given(name, source), self._device)
         with self._device:
@@ -162,9 +162,8 @@ class TorchBackend(Stateful, backend.Backend):
             else:
                 take = partial(eager_gradient, optimizer, loss)
                 whole = over_batch(batch) if over_batch else batch
-                networks = list(self.networks.values())
                 value, aux, grad = self.layout.gradient(
-                    take, whole, count, networks, optimizer.name
+                    take, whole, count, list(self.networks.values()), optimizer.name
                 )
         finally:
             for n in optimizer.networks:
@@ -178,7 +177,9 @@ class TorchBackend(Stateful, backend.Backend):
         self.step(optimizer, grad, learning_rate)
         return value, aux
 
-    def _holds(self, optimizer: Any, number: Array, stop: Any = False) -> bool:
+    def _holds(
+        self, optimizer: TorchOptimizer | TorchOptimizerWrapper, number: Array, stop: Array = False
+    ) -> bool:
         """Whether the update continues: not after `stop`, nor if a number is not finite; the code
         then says which. A traced update always continues, and its result is discarded."""
         fault = 2 + self._optimizers.index(optimizer)
@@ -197,8 +198,7 @@ class TorchBackend(Stateful, backend.Backend):
     def step(self, optimizer: TorchOptimizer, gradient: Array, learning_rate: Array) -> None:
         if self.tracing:
             inner, (state,) = optimizer.inner, optimizer.inner.state.values()
-            move = torch_traced.STEPS[type(inner)]
-            move(inner, optimizer.flat, gradient, state, learning_rate)
+            torch_traced.STEPS[type(inner)](inner, optimizer.flat, gradient, state, learning_rate)
         else:
             if not optimizer.given:
                 optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
@@ -213,8 +213,9 @@ class TorchBackend(Stateful, backend.Backend):
         if self.layout is None:
             values, aux, gradients = joint_gradients(optimizers, losses, batch)
         else:
-            networks = list(self.networks.values())
-            values, aux, gradients = divided(self.layout, optimizers, losses, batch, networks)
+            values, aux, gradients = divided(
+                self.layout, optimizers, losses, batch, list(self.networks.values())
+            )
         for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
             o.take(own)
             self._holds(o, o.norm() + values[min(i, len(values) - 1)])
@@ -235,8 +236,9 @@ class TorchBackend(Stateful, backend.Backend):
             finally:
                 if before is not None:
                     self.load_state(before)
-            flat = [g.reshape(-1) for group in gradients for g in group]
-            return np.asarray(torch.cat(flat).cpu().numpy())
+            return np.asarray(
+                torch.cat([g.reshape(-1) for group in gradients for g in group]).cpu().numpy()
+            )
 
         return run
 
@@ -247,7 +249,7 @@ class TorchBackend(Stateful, backend.Backend):
             self.networks[name] = TorchFreeVariable(name, x)
 
     def wrap_optimizer(
-        self, name: str, optimizer: Any, weights: list[Variable]
+        self, name: str, optimizer: object, weights: list[Variable]
     ) -> TorchOptimizerWrapper:
         self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
         parameter_ids = {id(p) for p in wrapped.parameters}
@@ -258,10 +260,10 @@ class TorchBackend(Stateful, backend.Backend):
         ]
         return wrapped
 
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
         return lambda *xs: self.call(function, *xs)
 
-    def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
         with torch.inference_mode():
             out = function(*self.to_device(arrays))
         return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
@@ -283,10 +285,9 @@ class TorchBackend(Stateful, backend.Backend):
         mine = layout.part(batch) if layout is not None and even else batch
 
         def at(each: backend.Each) -> torch.Tensor:
-            reduced: torch.Tensor = backend.reduce(each(mine), mine, count)
-            return reduced
+            return backend.reduce(each(mine), mine, count)
 
-        def whole(*parts: torch.Tensor) -> Any:
+        def whole(*parts: torch.Tensor) -> Sequence[torch.Tensor]:
             return parts if layout is None else layout.sums(parts, even, optimizer.name)
 
         def gradient(value: torch.Tensor, **options: bool) -> torch.Tensor:
@@ -366,9 +367,9 @@ class TorchBackend(Stateful, backend.Backend):
         fixed = None if rebinding or shared else list(self._tensors().values())
 
         def changing() -> list[torch.Tensor]:
-            """What is put back where an update does not hold. A user's weights move into vectors
-            when training begins, and modules may rebind buffers, so they are looked up each time;
-            `minimize_joint` changes nothing half."""
+            """The tensors that are restored where an update does not hold. A user's weights move
+            into vectors when training begins, and modules may rebind buffers, so they are looked up
+            each time; `minimize_joint` changes nothing half."""
             return (
                 fixed
                 if fixed is not None
@@ -377,7 +378,7 @@ class TorchBackend(Stateful, backend.Backend):
                 else []
             )
 
-        def one(batches: Batch, settings: dict[str, Any], rows: Any) -> Update:
+        def one(batches: Batch, settings: dict[str, Array], rows: Array) -> Update:
             self._code, self._dirty = 0, False
             # then index_select is many times quicker than x[rows]
             several = isinstance(rows, torch.Tensor)
@@ -440,7 +441,7 @@ class TorchBackend(Stateful, backend.Backend):
     def to_device(self, tree: Tree) -> Tree:
         return tree_map(self._there, tree)
 
-    def _there(self, x: Any) -> torch.Tensor:
+    def _there(self, x: Array) -> torch.Tensor:
         here = x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device="cpu")
         # from pinned memory, nobody waits for a copy
         pinned = here.device.type == "cpu" and self._device.type != "cpu"
@@ -458,11 +459,10 @@ class TorchBackend(Stateful, backend.Backend):
             self.layout.close()
 
 
-def _repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Any:
+def _repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
     for _ in range(count):
         state = body(state)
     return state
 
 
-def make(device: str, **options: Any) -> TorchBackend:
-    return TorchBackend(device, **options)
+BACKEND = TorchBackend  # as `backends.make` finds it

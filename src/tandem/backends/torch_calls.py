@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils import _pytree as pytree
@@ -12,7 +12,10 @@ from tandem.backends import backend, torch_programs
 from tandem.backends.torch_programs import Program, ProgramSource
 from tandem.backends.torch_traced import Traced, Uncapturable
 from tandem.errors import SettingError, brief, note
-from tandem.types import Array, Batch, Update, leaves, tree_map
+from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
+
+if TYPE_CHECKING:
+    from tandem.backends.torch import TorchBackend
 
 # seconds that a node of a graph takes less in a program, and more for each number of the state
 SAVED, MORE = 1e-6, 2.5e-12
@@ -21,8 +24,8 @@ MOST = 4  # shapes of batches that get programs
 
 
 class Calls:
-    """What `Backend.compile` gives: programs for batches of each shape, and `eager` where there is
-    none.
+    """The result of `Backend.compile`: programs for batches of each shape, and `eager` where there
+    is none.
 
     How the backend is `compiling` says whether there are any: "yes": always, or it is an error;
     "auto": if they spare the run more time than it takes to compile them, which is then the same
@@ -30,7 +33,7 @@ class Calls:
 
     def __init__(
         self,
-        made_by: Any,
+        made_by: TorchBackend,
         update: Callable[[Batch], Update],
         eager: backend.Run,
         faults: list[str],
@@ -38,7 +41,7 @@ class Calls:
         self.backend, self._update = made_by, update
         self._eager, self._faults = eager, faults
         self.place = torch_programs.folder() if made_by.keeps_programs else None
-        self._kinds: dict[Any, _Kind | None] = {}  # by the shapes of batches
+        self._kinds: dict[object, _Kind | None] = {}  # by the shapes of batches
 
     def __call__(self, batches: Batch, indices: Array | None = None) -> backend.Outcome:
         if self.backend.compiling == "no":
@@ -61,7 +64,7 @@ class Calls:
         metrics, *priority = pytree.tree_unflatten(given, kind.form)
         return backend.outcome(metrics, priority[0], code.tolist(), self._faults)
 
-    def _captured(self, key: Any, own: Any, common: Any) -> _Kind | None:
+    def _captured(self, key: object, own: Tree, common: Tree) -> _Kind | None:
         try:
             traced = Traced(self.backend, self._update)
             shapes = torch_programs.known((key, [x.shape for x in traced.state]))
@@ -101,15 +104,15 @@ class Calls:
 class _Kind:
     """Programs for batches of one shape, by the number of updates that they make."""
 
-    def __init__(self, calls: Calls, shapes: str, traced: Traced, own: Any, common: Any) -> None:
+    def __init__(self, calls: Calls, shapes: str, traced: Traced, own: Tree, common: Tree) -> None:
         self._calls, self._shapes, self._traced = calls, shapes, traced
         settings, rows = tree_map(lambda x: x[0], own)
         first = settings, rows, torch.tensor(True, device=traced.state[0].device)
         self._step, self.form, self._constants = traced.step(first, common)
         self._programs: dict[int, Program] = {}
 
-    def outputs(self, own: Any, common: Any) -> list[Array] | None:
-        """What the updates gave, [K, ...] each, their codes first; None where there is no program
+    def outputs(self, own: Tree, common: Tree) -> list[Array] | None:
+        """The outputs of the updates, [K, ...] each, codes first; None where there is no program
         that makes them."""
         each, more = leaves(own), [*leaves(common), *self._constants]
         device = self._traced.state[0].device
@@ -125,8 +128,7 @@ class _Kind:
                 if program is None:  # before any update is made: see `_length`
                     return None
                 self._programs[length] = program
-            outs = self._programs[length](inputs)
-            parts.append([x[: count - at] for x in outs])
+            parts.append([x[: count - at] for x in self._programs[length](inputs)])
             at += length
         return parts[0] if len(parts) == 1 else [torch.cat(xs) for xs in zip(*parts, strict=True)]
 

@@ -35,7 +35,7 @@ class TorchLayout:
         self.together = 1  # rows of a step, one of each agent
         self._device, self._here = device, torch.zeros(count, device=device)
         self._here[rank] = 1.0
-        self._seen: set[Any] = set()  # kinds of sums that were made before
+        self._seen: set[object] = set()  # kinds of sums that were made before
         # of ranks above 0: what they repeat, with the tensors that it changes
         self.runs: list[tuple[Run, Callable[[], list[torch.Tensor]]]] = []
         self._compiled = 0
@@ -43,16 +43,15 @@ class TorchLayout:
         # whether the others are at something else: see `pause`
         self._paused, self.result = False, None
         # rank 0: what else the others need for a call, as JSON data; they take it
-        self.tell: Callable[[], Any] = lambda: None
+        self.tell: Callable[[], object] = lambda: None
         self.hear: Callable[[Any], object] = lambda data: None
-        self.kept: Any = None  # what has to live as long
+        self.kept: object = None  # what has to live as long
         self._generators: dict[str, AnyArray] = {}  # of the other ranks, once they have ended
 
     def meet(self, folder: str, patience: float) -> None:
         """Joins the others of this machine, who meet in a folder that is there as long as this
         takes."""
-        store = distributed.FileStore(os.path.join(folder, "store"), self.count)
-        self.group.join(store, patience)
+        self.group.join(distributed.FileStore(os.path.join(folder, "store"), self.count), patience)
 
     # Within an update
 
@@ -63,10 +62,11 @@ class TorchLayout:
     def part(self, batch: Batch) -> Batch:
         """The rows that this process takes."""
         rows = sharding.shard(batch, self.rank, self.count, self.together)
-        mine: Batch = tree_map(torch.Tensor.contiguous, rows._replace(settings={}))
-        return mine._replace(settings=batch.settings)
+        return tree_map(torch.Tensor.contiguous, rows._replace(settings={}))._replace(
+            settings=batch.settings
+        )
 
-    def sum(self, x: Array, even: bool, kind: Any = None) -> Array:
+    def sum(self, x: Array, even: bool, kind: object = None) -> Array:
         """The sum over the processes of what each has of its part; where a batch does not divide
         evenly, and each has computed all of it, what rank 0 has. kind: by which the first such sum
         is known, which others may have to compile for."""
@@ -76,7 +76,7 @@ class TorchLayout:
         self._seen.add(kind)
         return self.group.sum(x, first)
 
-    def sums(self, parts: tuple[Array, ...], even: bool, kind: Any) -> list[Array]:
+    def sums(self, parts: tuple[Array, ...], even: bool, kind: object) -> list[Array]:
         """`sum` of several, at once."""
         shapes = tuple(tuple(x.shape) for x in parts)
         flat = torch.cat([x.detach().reshape(-1) for x in parts])
@@ -84,7 +84,7 @@ class TorchLayout:
         return [x.view(shape) for x, shape in zip(whole, shapes, strict=True)]
 
     def gradient(
-        self, take: Take, batch: Batch, count: Array | None, networks: list[Any], kind: Any
+        self, take: Take, batch: Batch, count: Array | None, networks: list[Any], kind: object
     ) -> tuple[Array, dict[str, Array], Array]:
         """(loss, aux of each row, flat gradient) of the whole batch, by `take`, which gives them
         for a part, as a sum over `count` rows. What a forward pass moves in `networks`, as batch
@@ -92,8 +92,7 @@ class TorchLayout:
         even = self.divides(batch)
         mine = self.part(batch) if even else batch
         if even and count is None:
-            rows = backend.rows(batch)
-            count = torch.tensor(float(rows), device=self._device)
+            count = torch.tensor(float(backend.rows(batch)), device=self._device)
         stateful = [n for n in networks if n.stateful_forward]
 
         def moving() -> list[torch.Tensor]:  # a module may rebind them
@@ -109,8 +108,7 @@ class TorchLayout:
         share = 1.0 / self.count if even else 1.0
         # not the difference of equal ones, which may be infinite
         moved = [torch.where(x == y, 0.0, x - y) * share for x, y in there]
-        parts = (grad, value, *aux.values(), *moved)
-        grad, value, *rest = self.sums(parts, even, kind)
+        grad, value, *rest = self.sums((grad, value, *aux.values(), *moved), even, kind)
         for (x, y), by in zip(there, rest[len(aux) :], strict=True):
             x.copy_(torch.where(by == 0.0, y, y + by))
         return value, dict(zip(aux, rest, strict=False)), grad
@@ -120,7 +118,7 @@ class TorchLayout:
         """Seeds that are part of a network, as Keras's of dropout are, differ from one process to
         the next within, and are equal before and after."""
         own = (self.rank * GOLDEN + 2**31) % 2**32 - 2**31  # as int32, which wraps around
-        seeds = [x for n in networks for x in getattr(n, "seeds", ())] if self.rank else []
+        seeds = [x for n in networks for x in n.seeds] if self.rank else []
         for x in seeds:
             x += own
         try:
@@ -199,7 +197,7 @@ class TorchLayout:
 
     def _take(
         self,
-        told: Any,
+        told: object,
         changing: Callable[[], list[torch.Tensor]],
         which: Iterable[int],
         values: tuple[Array, ...],
@@ -210,12 +208,15 @@ class TorchLayout:
             for i, x in zip(which, values, strict=True):
                 live[i].copy_(torch.as_tensor(x, device=live[i].device))
 
-    def pause(self, result: Any) -> None:
+    def pause(self, result: object) -> None:
         """Rank 0: the others leave `serve`, with its tensors as they are, and a result, JSON data.
         They come back to it by themselves."""
         self.generators()
-        values = tuple(x.detach().cpu().numpy() for x in self._changing())
-        self.group.send("pause", [self.tell(), result], values)
+        self.group.send(
+            "pause",
+            [self.tell(), result],
+            tuple(x.detach().cpu().numpy() for x in self._changing()),
+        )
         self._paused = True
 
     # Generators: each process has its own, by which dropout draws

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
+
+from tandem.types import Array
 
 GENERATOR = "generator/"  # begins their names in a backend's state
 
@@ -26,7 +27,7 @@ def states(device: torch.device) -> dict[str, torch.Tensor]:
     return found
 
 
-def restore(given: Mapping[str, Any], device: torch.device) -> None:
+def restore(given: Mapping[str, Array], device: torch.device) -> None:
     """Puts them back, as tensors or arrays; those that are not given stay."""
     if (cpu := given.get(f"{GENERATOR}cpu")) is not None:
         torch.set_rng_state(torch.as_tensor(cpu, device="cpu"))

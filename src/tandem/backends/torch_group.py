@@ -25,7 +25,7 @@ class Lost(Exception):
 
 
 class Followers(Protocol):
-    """What the first process knows of the others."""
+    """The other processes, as the first one sees them."""
 
     def lost(self) -> WorkerError:
         """The error that names the one that died or stood still; none of them is there any more."""
@@ -51,26 +51,33 @@ class Group:
             )
         self.rank, self.count, self.device = rank, count, device
         self.followers: Followers | None = None  # of rank 0
-        self._links: dict[str, Any] = {}  # of gloo or nccl, by what they are for
-        self._close: Any = None
+        # of gloo or nccl, by what they are for
+        self._links: dict[str, distributed.ProcessGroup] = {}
+        self._close: Callable[[], object] | None = None
         self._header = b""  # of the latest message
 
-    def join(self, store: Any, patience: float, here: str = "127.0.0.1") -> None:
+    def join(self, store: distributed.Store, patience: float, here: str = "127.0.0.1") -> None:
         """Connects with the others, who have the same `store` of torch's, and all call this. here:
         the address of this machine's by which they reach it, which is another one where they are on
         others; "": that of its name."""
 
-        def gloo(name: str, seconds: float) -> Any:
+        def gloo(name: str, seconds: float) -> distributed.ProcessGroup:
             options = distributed.ProcessGroupGloo._Options()
             make = distributed.ProcessGroupGloo
             options._devices = [
                 make.create_device(hostname=here) if here else make.create_default_device()
             ]
             options._timeout = timedelta(seconds=seconds)
-            within = distributed.PrefixStore(name, store)
-            return make(within, self.rank, self.count, options)
+            return make(distributed.PrefixStore(name, store), self.rank, self.count, options)
 
-        make = gloo if self.device.type == "cpu" else self._nccl(store)
+        def nccl(name: str, seconds: float) -> distributed.ProcessGroup:
+            options = distributed.ProcessGroupNCCL.Options()
+            options._timeout = timedelta(seconds=seconds)
+            return distributed.ProcessGroupNCCL(
+                distributed.PrefixStore(name, store), self.rank, self.count, options
+            )
+
+        make = gloo if self.device.type == "cpu" else nccl
         self._links = {
             "messages": gloo("messages", FOR_GOOD if self.rank else patience),
             "sums": make("sums", patience),
@@ -80,15 +87,6 @@ class Group:
         for _ in range(2):  # nccl looks into the store at its first sum
             self.sum(torch.zeros(1, device=self.device), first=True)
             self.sum(torch.zeros(1, device=self.device))
-
-    def _nccl(self, store: Any) -> Callable[[str, float], Any]:
-        def nccl(name: str, seconds: float) -> Any:
-            options = distributed.ProcessGroupNCCL.Options()
-            options._timeout = timedelta(seconds=seconds)
-            within = distributed.PrefixStore(name, store)
-            return distributed.ProcessGroupNCCL(within, self.rank, self.count, options)
-
-        return nccl
 
     @property
     def joined(self) -> bool:
@@ -106,12 +104,13 @@ class Group:
         self._done(lambda: self._links["messages"].allgather([each], [x]))
         return each
 
-    def send(self, verb: str, data: Any = None, arrays: Tree = ()) -> None:
+    def send(self, verb: str, data: object = None, arrays: Tree = ()) -> None:
         """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
         message = Message(verb, data, arrays)
         again, self._header = message.header == self._header, message.header
-        lengths = [0 if again else len(message.header), message.size]
-        self._broadcast(torch.tensor(lengths, device="cpu"))
+        self._broadcast(
+            torch.tensor([0 if again else len(message.header), message.size], device="cpu")
+        )
         if not again:
             self._broadcast(torch.frombuffer(bytearray(message.header), dtype=torch.uint8))
         if message.size:
@@ -136,7 +135,7 @@ class Group:
     def _broadcast(self, x: torch.Tensor) -> None:
         self._done(lambda: self._links["messages"].broadcast([x]))
 
-    def _done(self, begin: Callable[[], Any]) -> None:
+    def _done(self, begin: Callable[[], distributed.Work]) -> None:
         try:
             begin().wait()
         except (RuntimeError, KeyError) as error:  # a link that is cut
@@ -159,13 +158,12 @@ class Group:
             self._close()
 
 
-def launched_store(seconds: float) -> Any:
+def launched_store(seconds: float) -> distributed.Store:
     """torch's store of the processes that were launched together, by the environment variables
     that torchrun sets. EngineError where they do not meet within so many seconds; afterwards, who
     waits in it waits for days."""
     try:
-        wait = timedelta(seconds=seconds)
-        store, *_ = next(iter(distributed.rendezvous("env://", timeout=wait)))
+        store, *_ = next(iter(distributed.rendezvous("env://", timeout=timedelta(seconds=seconds))))
     except (RuntimeError, ValueError) as error:  # of torch, for each way in which it can fail
         raise EngineError(
             f"the launched processes could not connect: {str(error).splitlines()[0][:200]}",
@@ -177,12 +175,12 @@ def launched_store(seconds: float) -> Any:
     return within(store, "tandem")
 
 
-def within(store: Any, name: str) -> Any:
+def within(store: distributed.Store, name: str) -> distributed.Store:
     """A part of a store."""
     return distributed.PrefixStore(name, store)
 
 
-def _cut(links: dict[str, Any]) -> None:
+def _cut(links: dict[str, distributed.ProcessGroup]) -> None:
     for link in links.values():
         link.abort()
     links.clear()

@@ -6,8 +6,8 @@ import copy
 import io
 import warnings
 from collections.abc import Callable
-from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch
 from torch import nn
@@ -19,8 +19,9 @@ from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.torch_bodies import as_written
 from tandem.networks.unit import is_unit
-from tandem.types import AnyArray, Array, Tree, tree_map
+from tandem.types import AnyArray, Array, Tree, Variable, tree_map
 
+Buffers = dict[str, torch.Tensor | None]
 MEMBERS = "_parameters", "_buffers", "_modules"  # attributes of every module
 
 
@@ -33,7 +34,7 @@ class TorchNetwork(backend.Network):
         module: nn.Module,
         plan: Plan | None,
         device: torch.device,
-        named: dict[str, Any] | None = None,
+        named: dict[str, Variable] | None = None,
     ) -> None:
         self.name = name
         self.plan = plan
@@ -62,20 +63,19 @@ class TorchNetwork(backend.Network):
 
     @property
     def statistics(self) -> list[torch.Tensor]:
-        """What a forward pass may move, as many of them at all times. The shape of one that the
+        """The buffers that a forward pass may move, always as many. The shape of one that the
         module rebinds may change, as where it notes what it last saw."""
         if not self.rebinds:
             return self._statistics
         now = dict(self.module.named_buffers())
         return [now.get(n, t) for n, t in zip(self._names, self._statistics, strict=True)]
 
-    def bound(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def bound(self) -> list[tuple[Buffers, Buffers]]:
         """The buffers of each module, and what they are now; for `bind`."""
         return [(m._buffers, dict(m._buffers)) for m in self.module.modules()]
 
     def mode_dependent_layer(self) -> str:
-        found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))
-        return next(found, "")
+        return next((type(m).__name__ for m in self.module.modules() if _depends_on_mode(m)), "")
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.stateful_forward:
@@ -88,7 +88,7 @@ class TorchNetwork(backend.Network):
         """Parameters and buffers, in an order that does not change from one process to the next."""
         return list(self.module.state_dict().values())
 
-    def parts(self) -> dict[str, Any]:
+    def parts(self) -> dict[str, Variable]:
         named = self.named if self.plan is not None else dict(self.module.named_parameters())
         kept = {id(p) for p in self.weights}
         return {n.replace("/", "."): t for n, t in named.items() if id(t) in kept}
@@ -116,11 +116,11 @@ class TorchNetwork(backend.Network):
 
     @torch.inference_mode()
     def predict(self, x: Tree) -> AnyArray:
-        out: AnyArray = self(self._there(x), training=False).cpu().numpy()
-        return out
-
-    def _there(self, x: Tree) -> Tree:
-        return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
+        return (
+            self(tree_map(lambda a: torch.as_tensor(a, device=self.device), x), training=False)
+            .cpu()
+            .numpy()
+        )
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         parts = [x for m in self.module.modules() for n, x in vars(m).items() if n not in MEMBERS]
@@ -131,14 +131,15 @@ class TorchNetwork(backend.Network):
         try:
             module = copy.deepcopy(self.module, dict(computed))
         except Exception:  # nor a lock or a file: the copy shares those
-            shared = {id(x): x for x in parts if not _can_be_copied(x)}
-            module = copy.deepcopy(self.module, shared | computed)
+            module = copy.deepcopy(
+                self.module, {id(x): x for x in parts if not _can_be_copied(x)} | computed
+            )
         other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
 
 
-def _can_be_copied(x: Any) -> bool:
+def _can_be_copied(x: object) -> bool:
     try:
         copy.deepcopy(x)
     except Exception:
@@ -146,7 +147,7 @@ def _can_be_copied(x: Any) -> bool:
     return True
 
 
-def bind(bound: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+def bind(bound: list[tuple[Buffers, Buffers]]) -> None:
     """Has modules keep the tensors again that `TorchNetwork.bound` gave."""
     for buffers, before in bound:
         buffers.update(before)
@@ -165,8 +166,7 @@ class FrozenModule:
 
     def __call__(self, x: Tree) -> AnyArray:
         if process.is_float32():
-            out: AnyArray = self.network.predict(x)
-            return out
+            return self.network.predict(x)
         with process.restored():  # what the module creates has to fit its weights
             process.use_float32()
             return self(x)
@@ -204,9 +204,7 @@ class FrozenModule:
     def __deepcopy__(self, memo: object) -> FrozenModule:
         return self  # nothing of it changes
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        import cloudpickle
-
+    def __reduce__(self) -> tuple[object, ...]:
         try:  # classes that cannot be imported, too
             packed = cloudpickle.dumps(self.network.module)
         except Exception as error:  # whatever a module's attributes raise
@@ -227,18 +225,15 @@ class _WithInputs(nn.Module):
 
 
 def _unfrozen(name: str, packed: bytes, device: str) -> FrozenModule:
-    import cloudpickle
-
     module = cloudpickle.loads(packed)
     here = device if device == "cpu" or torch.cuda.is_available() else "cpu"
     return FrozenModule(TorchNetwork(name, module, None, torch.device(here)))
 
 
-class TorchScalar(nn.Module):
+class TorchScalar(nn.Module, backend.Trained):
     """One trained number."""
 
-    decays = False  # by an optimizer's weight decay
-
+    decays = False
     rebinds = False
 
     def __init__(self, name: str, value: float, device: torch.device) -> None:
@@ -290,8 +285,11 @@ _MOODY = (
 def _known(module: nn.Module) -> bool:
     """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
     from the few that do, and from those with hooks, which may look at it."""
-    ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
-    return ours and as_written(module) and not isinstance(module, _MOODY)
+    return (
+        type(module).__module__.startswith(("torch.nn.", "tandem."))
+        and as_written(module)
+        and (not isinstance(module, _MOODY))
+    )
 
 
 def _depends_on_mode(module: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,16 +41,21 @@ class Flat:
 
 
 class TorchAdam(Flat):
-    """torch.optim.Adam(fused=True), to the bit; with `decay` torch.optim.AdamW."""
+    """torch.optim.Adam(fused=True), to the bit; with `weight_decay` torch.optim.AdamW."""
 
     def __init__(
-        self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float, decay: float = 0.0
+        self,
+        flat: nn.Parameter,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
     ) -> None:
         zeros = torch.zeros_like(flat.detach())
         step = torch.zeros((), device=flat.device)
         super().__init__(flat, step=step, exp_avg=zeros, exp_avg_sq=zeros.clone())
-        self.betas, self.epsilon, self.decay = betas, epsilon, decay
-        self.fused = torch._fused_adamw_ if decay else torch._fused_adam_
+        self.betas, self.epsilon, self.decay = (beta1, beta2), epsilon, weight_decay
+        self.fused = torch._fused_adamw_ if weight_decay else torch._fused_adam_
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         state["step"] += 1
@@ -90,7 +96,7 @@ class TorchRAdam(TorchAdam):
 class TorchRMSProp(Flat):
     """With epsilon below the root, and a mean square that begins at 1; torch's own has neither."""
 
-    def __init__(self, flat: nn.Parameter, decay: float, epsilon: float) -> None:
+    def __init__(self, flat: nn.Parameter, decay: float = 0.99, epsilon: float = 1e-5) -> None:
         super().__init__(flat, square=torch.ones_like(flat.detach()))
         self.decay, self.epsilon = decay, epsilon
 
@@ -103,7 +109,7 @@ class TorchRMSProp(Flat):
 class TorchGradientRecorder(Flat):
     """Keeps the gradient, and moves nothing."""
 
-    def __init__(self, flat: nn.Parameter) -> None:
+    def __init__(self, flat: nn.Parameter, **_: float) -> None:
         super().__init__(flat, gradient=torch.zeros_like(flat.detach()))
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
@@ -115,6 +121,15 @@ class TorchSGD(Flat):
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         flat.add_(gradient, alpha=-lr)
+
+
+OPTIMIZERS: dict[str, Callable[..., Flat]] = {
+    "adam": TorchAdam,
+    "radam": TorchRAdam,
+    "rmsprop": TorchRMSProp,
+    "sgd": TorchSGD,
+    "kept": TorchGradientRecorder,
+}
 
 
 class TorchOptimizer:
@@ -135,7 +150,7 @@ class TorchOptimizer:
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.data = part.view(p.shape)
         # a step that is only kept moves nothing
-        self.unit = [] if kind == "kept" else [x for n in networks for x in getattr(n, "unit", ())]
+        self.unit = [] if kind == "kept" else [x for n in networks for x in n.unit]
         self.flat = nn.Parameter(flat)
         self.moved = [self.flat]  # what the inner one optimizes
         self.inner: Any
@@ -145,28 +160,17 @@ class TorchOptimizer:
             if type(kind) not in ELEMENTWISE:  # its step may depend on a weight's shape
                 self.moved = self.parameters
             self.inner = _copied(kind, self.moved, begins=not self.is_own_class)
-            if not any(getattr(n, "decays", True) for n in networks):
+            if not any(n.decays for n in networks):
                 self.inner.param_groups[0]["weight_decay"] = 0.0
-        elif kind in ("adam", "radam"):
-            betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)
-            make = TorchAdam if kind == "adam" else TorchRAdam
-            self.inner = make(self.flat, betas, epsilon, decay)
-        elif kind == "kept":
-            self.inner = TorchGradientRecorder(self.flat)
-        elif kind == "rmsprop":
-            self.inner = TorchRMSProp(
-                self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5)
-            )
         else:
-            self.inner = TorchSGD(self.flat)
+            self.inner = OPTIMIZERS[kind](self.flat, **options)
         first = self.parts()
         self._first = {n: copy.deepcopy(first[n]) for n in OTHERS if n in first}
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """What its steps may change, by how the names begin: the state of each weight; of a user's
-        optimizer also the options of its group, numbers among its attributes, and the state that
-        it has for all weights together, by a text."""
+        """Everything that its steps may change, by prefix of the names: the state of each weight;
+        of a user's optimizer also the options of its group, numbers among its attributes, and the
+        state that it has for all weights together, by a text."""
         parts = {
             "" if x is self.flat else f"{i}/": self.inner.state.get(x, {})
             for i, x in enumerate(self.moved)
@@ -223,14 +227,14 @@ class TorchOptimizer:
         self.inner.step()
 
 
-def _differ(x: Any, y: Any) -> bool:
+def _differ(x: object, y: object) -> bool:
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
         return not torch.equal(x, y)
     return type(x) is not type(y) or bool(x != y)
 
 
 def _copied(
-    original: Any, weights: list[nn.Parameter], begins: bool = True
+    original: object, weights: list[nn.Parameter], begins: bool = True
 ) -> torch.optim.Optimizer:
     """An optimizer of the given one's kind and options over `weights`, as before its first step;
     where it `begins`, with the state that it creates in that step."""
@@ -286,5 +290,8 @@ def eager_gradient(
         each, aux = loss(batch)
         value = backend.reduce(each, batch, count)
         grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)
-    flat = torch.cat([g.reshape(-1) for g in grads])
-    return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
+    return (
+        value.detach(),
+        {k: v.detach() for k, v in aux.items()},
+        torch.cat([g.reshape(-1) for g in grads]),
+    )

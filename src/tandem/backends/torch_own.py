@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from tandem.backends import backend, torch_states
+from tandem.backends.torch_devices import TorchLayout
 from tandem.errors import SettingError
-from tandem.types import AnyArray, Array, Batch, Variable
+from tandem.types import AnyArray, Array, Batch, JSONDict, Variable
 
 # they treat each number alone, so that many weights may be one vector; one call instead of one for
 # each
@@ -44,7 +45,7 @@ class TorchOptimizerWrapper:
     has its weights back, and their state. Of weights that it has stepped less often than others,
     since they were frozen, there is another vector: they count from their own beginning."""
 
-    def __init__(self, name: str, optimizer: Any, weights: list[Variable]) -> None:
+    def __init__(self, name: str, optimizer: object, weights: list[Variable]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
@@ -64,9 +65,8 @@ class TorchOptimizerWrapper:
                 "create it from them: torch.optim.Adam(agent.param), or from agent.param[i] for "
                 "the i-th.",
             )
-        self.stateful_forward: list[
-            nn.Module
-        ] = []  # of the modules that it trains, those with a training mode
+        # of the modules that it trains, those with a training mode
+        self.stateful_forward: list[nn.Module] = []
         self.flats: list[nn.Parameter] = []
         self._blocks: list[list[Variable]] = []  # the weights in each vector
         self._ages: list[list[int]] = []  # which weights of each group share a vector
@@ -126,12 +126,15 @@ class TorchOptimizerWrapper:
         if type(self.inner) in FUSED and free and flat.dtype == torch.float32:
             group["fused"] = True
         if all(states):
-            self.inner.state[flat] = {n: _joined([s[n] for s in states]) for n in states[0]}
+            self.inner.state[flat] = {  # counts stay as they are
+                n: torch.cat([s[n].reshape(-1) for s in states]) if _array(x) else x
+                for n, x in states[0].items()
+            }
         else:
             begin(self.inner, flat, group)
         return flat
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """Gives it its weights back."""
         if not self.flats:
             return
@@ -187,13 +190,13 @@ class TorchOptimizerWrapper:
                 if not self.inner.state.get(p):
                     begin(self.inner, p, group)
 
-    def settings(self) -> dict[str, Any]:
-        """Of what kind it is, and the numbers of its groups (learning rate, momenta, decay), as
+    def settings(self) -> JSONDict:
+        """Its class, and the numbers of its groups (learning rate, momenta, decay), as
         JSON data."""
         groups = [
             {n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups
         ]
-        settings: dict[str, Any] = {
+        settings: JSONDict = {
             "kind": type(self.inner).__name__,
             "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups],
         }
@@ -225,7 +228,7 @@ class TorchOptimizerWrapper:
             else:
                 group[name] = value
 
-    def adjust(self, settings: dict[str, Any]) -> None:
+    def adjust(self, settings: JSONDict) -> None:
         """Takes such numbers over; before it begins, since its state hangs on some of them.
         ValueError for other weights."""
         self.look()
@@ -244,7 +247,7 @@ class TorchOptimizerWrapper:
                 else:
                     group[name] = tuple(value) if isinstance(value, list) else value
 
-    def entries(self) -> dict[str, Any]:
+    def entries(self) -> dict[str, Array]:
         """Its state by name: of the weights that it trains, and of those that it has trained and
         that are frozen now."""
         return {
@@ -253,15 +256,19 @@ class TorchOptimizerWrapper:
             for n, x in torch_states.entries(self.inner.state.get(p, {}))
         }
 
-    def _weights(self) -> dict[str, Any]:
+    def _weights(self) -> dict[str, Variable]:
         """All of them, by the beginning of their states' names."""
-        weights: dict[str, Any] = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
-        return weights | {key: p for key, (_, p) in self._frozen().items()}
+        return {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)} | {
+            key: p for key, (_, p) in self._frozen().items()
+        }
 
     def _frozen(self) -> dict[str, tuple[dict[str, Any], Variable]]:
         """(group, weight) of each weight that is frozen, by the beginning of its state's names."""
-        groups = zip(self.inner.param_groups, self.given, strict=True)
-        everything = [(group, p) for group, parameters in groups for p in parameters]
+        everything = [
+            (group, p)
+            for group, parameters in zip(self.inner.param_groups, self.given, strict=True)
+            for p in parameters
+        ]
         return {
             f"frozen/{i}/": (group, p)
             for i, (group, p) in enumerate(everything)
@@ -282,10 +289,11 @@ def joint_gradients(
         each, aux = losses(batch)
         values = [backend.reduced(x, batch) for x in each]
         if len(values) == 1:  # one pass for all groups
-            flat = torch.autograd.grad(
-                values[0], [p for g in groups for p in g], materialize_grads=True
+            parts = iter(
+                torch.autograd.grad(
+                    values[0], [p for g in groups for p in g], materialize_grads=True
+                )
             )
-            parts = iter(flat)
             gradients = [[next(parts) for _ in group] for group in groups]
         else:
             gradients = [
@@ -302,7 +310,7 @@ def joint_gradients(
 
 
 def divided(
-    layout: Any,
+    layout: TorchLayout,
     optimizers: list[TorchOptimizerWrapper],
     losses: backend.Losses,
     batch: Batch,
@@ -319,8 +327,11 @@ def divided(
 
     value, aux, flat = layout.gradient(take, batch, None, networks, "joint")
     parts = iter(flat.split([p.numel() for o in optimizers for p in o.parameters]))
-    each = [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers]
-    return list(value), aux, each
+    return (
+        list(value),
+        aux,
+        [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers],
+    )
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
@@ -349,13 +360,8 @@ def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[st
     weight.grad = None
 
 
-def _joined(parts: list[Array]) -> Any:
-    """One state of what were several: vectors one after the other, counts as they are."""
-    return torch.cat([x.reshape(-1) for x in parts]) if _array(parts[0]) else parts[0]
-
-
-def _parted(x: Array, flat: torch.Tensor, sizes: list[int]) -> list[Any]:
-    """The other way."""
+def _parted(x: Array, flat: torch.Tensor, sizes: list[int]) -> list[Array]:
+    """The state of each weight, from that of their vector; counts as they are."""
     if isinstance(x, torch.Tensor) and x.shape == flat.shape:
         return [part.clone() for part in x.split(sizes)]
     return [x.clone() if isinstance(x, torch.Tensor) else x for _ in sizes]
@@ -375,7 +381,7 @@ def _of_group(group: dict[str, Any], name: str) -> Any:
 _NONE = object()  # what is no number
 
 
-def _number(x: Array) -> Any:
+def _number(x: Array) -> object:
     """A setting as JSON data: a number, several, or None."""
     if getattr(x, "ndim", None) == 0:  # of torch, or of NumPy
         return x.item()

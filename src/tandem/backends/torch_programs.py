@@ -43,8 +43,7 @@ def folder() -> Path | None:
 
 def known(shapes: object) -> str:
     """A name for shapes, with which those of programs for them begin."""
-    about = repr((shapes, torch.__version__, __version__))
-    return hashlib.sha256(about.encode()).hexdigest()[:16]
+    return hashlib.sha256(repr((shapes, torch.__version__, __version__)).encode()).hexdigest()[:16]
 
 
 def any_kept(place: Path | None, shapes: str) -> bool:
@@ -98,17 +97,17 @@ class ProgramSource:
             return self._one_by_one_compiled()
         if self.place is None:
             with tempfile.TemporaryDirectory() as temporary:
-                return self._made(Path(temporary) / "program.so")
+                return self._compiled_or_not(Path(temporary) / "program.so")
         file = self.place / f"{self.name}.so"
         with _alone(file.with_suffix(".lock")):
             if not file.is_file():
                 _make_room(self.place)
-                return self._made(file)
+                return self._compiled_or_not(file)
         with suppress(OSError):
             os.utime(file)  # it has been used
         return _loaded(file)
 
-    def _made(self, file: Path) -> Program:
+    def _compiled_or_not(self, file: Path) -> Program:
         try:
             return self._compiled(file)
         except Exception as error:  # torch may change what this is made of, and `scan` above all
@@ -122,7 +121,7 @@ class ProgramSource:
         return run
 
     def one_by_one(self, step: Callable[..., list[Array]]) -> Program:
-        """What the program does, by a call for each step."""
+        """The same computation as the program, by a call for each step."""
 
         def run(inputs: list[Array]) -> list[Array]:
             n, m, rows = self.state, self.state + self.own, []
@@ -136,6 +135,7 @@ class ProgramSource:
         return run
 
     def _compiled(self, file: Path) -> Program:
+        # loads torch's compiler, which takes a second
         from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
         logging.getLogger("tandem").warning(
@@ -157,13 +157,14 @@ class ProgramSource:
         return _loaded(file)
 
     def _write(self, step: GraphModule, file: Path) -> None:
+        # as above
         from torch._inductor import aot_compile
 
         whole = make_fx(partial(self._in_turn, step), tracing_mode="fake")(*self.inputs)
-        options = {"aot_inductor.output_path": str(file)}
-        aot_compile(whole, tuple(self.inputs), options=options)
+        aot_compile(whole, tuple(self.inputs), options={"aot_inductor.output_path": str(file)})
 
     def _in_turn(self, step: GraphModule, *xs: Array) -> list[Array]:
+        # not in every version of torch: see `_compiled_or_not`
         from torch._higher_order_ops.scan import scan_op
 
         n, m = self.state, self.state + self.own

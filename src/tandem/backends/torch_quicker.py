@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, reduce
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -21,7 +20,7 @@ ABOVE = (
 BELOW = 4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06
 
 
-def tanh(x: Array) -> Any:
+def tanh(x: Array) -> Array:
     """Of float32, as Eigen and XLA compute it: a quotient of polynomials, within 4e-7, five times
     as quick."""
     x = x.clamp(-7.90531110763549805, 7.90531110763549805)
@@ -30,19 +29,19 @@ def tanh(x: Array) -> Any:
     return x * above / below if x.dtype == torch.float32 else NotImplemented
 
 
-def product(a: Array, b: Array) -> Any:
+def product(a: Array, b: Array) -> Array:
     """MKL takes up to five times as long where a product has few columns, as the gradient of a
     first layer."""
     few = 1 < b.shape[1] < min(a.shape[0], 33)
     return torch.mm(b.t(), a.t()).t().contiguous() if few else NotImplemented
 
 
-def dense(bias: Array, x: Array, w: Array, **scales: float) -> Any:
+def dense(bias: Array, x: Array, w: Array, **scales: float) -> Array:
     """For an addition the compiler would make one operation again, which copies the bias before."""
     return NotImplemented if scales else torch.mm(x, w) - (-bias)
 
 
-QUICKER: dict[Any, Callable[..., Any]] = {
+QUICKER: dict[torch._ops.OpOverload, Callable[..., Array]] = {
     torch.ops.aten.tanh.default: tanh,
     torch.ops.aten.mm.default: product,
     torch.ops.aten.addmm.default: dense,
@@ -63,9 +62,10 @@ def with_onednn(step: GraphModule) -> GraphModule:
 
 
 @cache
-def _linear() -> Any:
+def _linear() -> torch._ops.OpOverload:
     """x W^T by oneDNN, as an operation that the compiler leaves as it is: of torch's own it expects
     that weights are constants."""
+    # these load torch's compiler, which takes a second
     from torch._inductor.ir import FixedLayout, TensorBox
     from torch._inductor.lowering import lowerings
     from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
@@ -78,10 +78,11 @@ def _linear() -> Any:
     def _(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return x.new_empty(x.shape[0], w.shape[0])
 
-    def lowered(x: Any, w: Any) -> Any:
+    def lowered(x: TensorBox, w: TensorBox) -> TensorBox:
         inputs, constants = [LinearUnary.realize_input(t) for t in (x, w)], [None, "none", [-1], ""]
-        size = [x.get_size()[0], w.get_size()[0]]
-        layout = FixedLayout(device=x.get_device(), dtype=x.get_dtype(), size=size)
+        layout = FixedLayout(
+            device=x.get_device(), dtype=x.get_dtype(), size=[x.get_size()[0], w.get_size()[0]]
+        )
         made = LinearUnary(layout=layout, inputs=inputs, constant_args=constants)
         return TensorBox.create(_create_output_node(made))
 

@@ -3,21 +3,23 @@ and None, in dicts and lists too, and leaves anything else out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from tandem.backends import process, torch_generators
+from tandem.backends.backend import Backend
+from tandem.backends.torch_devices import TorchLayout
 from tandem.errors import ResumeError
-from tandem.types import AnyArray
+from tandem.types import AnyArray, Array
 
 MARK = "#"  # behind a name: of what type the value is, where that is not a tensor
-NUMBERS: dict[str, Any] = {"bool": bool, "int": int, "float": float}
+NUMBERS: dict[str, Callable[[float], object]] = {"bool": bool, "int": int, "float": float}
 
 
-def entries(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def entries(state: Mapping[str, object]) -> Iterator[tuple[str, Array]]:
     """(name, value) of all tensors, numbers and None."""
     for name, x in state.items():
         kind = type(x).__name__
@@ -33,7 +35,7 @@ def entries(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"{name}{MARK}{kind}", x
 
 
-def stored(x: Any) -> AnyArray:
+def stored(x: Array) -> AnyArray:
     """A value as an array; NumPy has no bfloat16."""
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu()
@@ -41,14 +43,14 @@ def stored(x: Any) -> AnyArray:
     return np.array(0 if x is None else x)
 
 
-def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, Any]:
-    """What had these `entries`; vectors and matrices in that place, single numbers on the CPU, as
-    torch's own optimizers have them."""
+def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, object]:
+    """The state that had these `entries`; vectors and matrices in that place, single numbers on the
+    CPU, as torch's own optimizers have them."""
     parts: dict[str, dict[str, AnyArray]] = {}
     for name, x in arrays.items():
         first, _, rest = name.partition("/")
         parts.setdefault(first, {})[rest] = x
-    state: dict[str, Any] = {}
+    state: dict[str, object] = {}
     for first, inner in parts.items():
         name, _, kind = first.partition(MARK)
         if kind in ("", "bfloat16"):
@@ -64,16 +66,15 @@ def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, A
     return state
 
 
-class Stateful:
-    """What a backend saves and loads: networks, optimizers and generators."""
+class Stateful(Backend):
+    """The state that a backend saves and loads: networks, optimizers and generators."""
 
-    networks: dict[str, Any]
-    layout: Any
+    layout: TorchLayout | None
     _optimizers: list[Any]
     _device: torch.device
 
-    def _values(self) -> dict[str, Any]:
-        values: dict[str, Any] = {
+    def _values(self) -> dict[str, Array]:
+        values = {
             f"network/{name}/{i}": t
             for name, net in self.networks.items()
             for i, t in enumerate(net.tensors())
@@ -88,8 +89,9 @@ class Stateful:
     def state(self) -> dict[str, AnyArray]:
         with process.restored(self):
             values = self._values() | torch_generators.states(self._device)
-        others = {} if self.layout is None else self.layout.generators()
-        return {n: stored(x) for n, x in values.items()} | others
+        return {n: stored(x) for n, x in values.items()} | (
+            {} if self.layout is None else self.layout.generators()
+        )
 
     @torch.no_grad()
     def load_state(self, state: dict[str, AnyArray]) -> None:

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,10 @@ from torch.utils import _pytree as pytree
 from tandem.backends import torch_optimizers as optimizers
 from tandem.backends.torch_quicker import QUICKER
 from tandem.math.optimization import rectification
-from tandem.types import Array, Batch, Update, tree_map
+from tandem.types import Array, Batch, Tree, Update, tree_map
+
+if TYPE_CHECKING:
+    from tandem.backends.torch import TorchBackend
 
 
 class Uncapturable(Exception):
@@ -34,7 +37,7 @@ class Traced:
 
     `state` are the tensors that it may change, less those that are views of others."""
 
-    def __init__(self, backend: Any, update: Callable[[Batch], Update]) -> None:
+    def __init__(self, backend: TorchBackend, update: Callable[[Batch], Update]) -> None:
         self._backend, self._update = backend, update
         self._optimizers = backend._optimizers
         views = {id(p) for o in self._optimizers for p in o.parameters}
@@ -53,21 +56,24 @@ class Traced:
         for net in self._backend.networks.values():
             yield from net.module.modules()
 
-    def step(self, own: Any, common: Any) -> tuple[GraphModule, Any, list[torch.Tensor]]:
+    def step(
+        self, own: Tree, common: Tree
+    ) -> tuple[GraphModule, pytree.TreeSpec, list[torch.Tensor]]:
         """The graph for inputs of these shapes, the structure of what the update gives, and
         further inputs that all have, behind `common`.
 
         own: (settings; the batch, or the rows of `common` that it has; whether it is to be made).
         common: () or a batch."""
-        (inputs, structure), given = pytree.tree_flatten((own, common)), list[Any]()
+        (inputs, structure), given = pytree.tree_flatten((own, common)), list[pytree.TreeSpec]()
         n = len(self.state)
 
         def flat(*xs: torch.Tensor) -> list[torch.Tensor]:
             (settings, b, live), data = pytree.tree_unflatten(xs[n + 1 :], structure)
             if isinstance(b, torch.Tensor):
                 b = tree_map(lambda x: x.index_select(0, b), data)
-            active = torch.logical_and(xs[n], live)
-            new, code, out = self._made(list(xs[:n]), active, b._replace(settings=settings))
+            new, code, out = self._run(
+                list(xs[:n]), torch.logical_and(xs[n], live), b._replace(settings=settings)
+            )
             outs, form = pytree.tree_flatten(tuple(out))
             given[:] = [form]
             # what is given twice, or as it came, a loop cannot have
@@ -85,7 +91,7 @@ class Traced:
                 _skip_what_is_not_due(pure, node)
         return pure, given[0], [x.to(self.state[0].device) for x in constants]
 
-    def _made(
+    def _run(
         self, state: list[Array], active: Array, batch: Batch
     ) -> tuple[list[Array], Array, Update]:
         """The update, from this state: (the state after it, its code, what it gives)."""
@@ -103,8 +109,11 @@ class Traced:
             code = torch.where(active, backend._code, -1)
         finally:
             backend.tracing, backend._code = [], 0
-        kept = [torch.where(code == 0, x, old) for x, old in zip(work, state, strict=True)]
-        return kept, code, out
+        return (
+            [torch.where(code == 0, x, old) for x, old in zip(work, state, strict=True)],
+            code,
+            out,
+        )
 
     @contextmanager
     def _replaced(self, instead: dict[int, Array]) -> Iterator[None]:
@@ -141,15 +150,18 @@ class Traced:
                 place[key] = x
 
 
-def _traced(function: Any, inputs: list[Array]) -> tuple[GraphModule, list[torch.Tensor]]:
+def _traced(
+    function: Callable[..., list[Array]], inputs: list[Array]
+) -> tuple[GraphModule, list[torch.Tensor]]:
     """A function of tensors as a graph that changes nothing, and further inputs of it."""
     try:
         first = make_fx(function, tracing_mode="fake")(*inputs)
     except AssertionError as error:
         if "FakeTensor" not in str(error):
             raise
-        what = "it uses a tensor that is no parameter, buffer or attribute of a module"
-        raise Uncapturable(what) from error
+        raise Uncapturable(
+            "it uses a tensor that is no parameter, buffer or attribute of a module"
+        ) from error
     for node in first.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise Uncapturable("it samples random numbers, as dropout does")
@@ -201,7 +213,7 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
     needed = [x for n in (*ordered, *choices) for x in n.all_input_nodes]
     operands = list(dict.fromkeys(x for x in needed if x not in inside and x is not due))
 
-    def branch(name: str, wanted: list[Any]) -> Node:
+    def branch(name: str, wanted: list[Node]) -> Node:
         made, known = Graph(), dict[Node, Node]()
         for i, x in enumerate(operands):
             known[x] = made.placeholder(f"x{i}")
@@ -216,8 +228,9 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
     with graph.graph.inserting_before(choices[0]):
         taken = branch(f"{due.name}_taken", [n.args[1] for n in choices])
         left = branch(f"{due.name}_left", [n.args[2] for n in choices])
-        call = due, taken, left, tuple(operands)
-        both = graph.graph.call_function(torch.ops.higher_order.cond, call)
+        both = graph.graph.call_function(
+            torch.ops.higher_order.cond, (due, taken, left, tuple(operands))
+        )
         for i, choice in enumerate(choices):
             one = graph.graph.call_function(operator.getitem, (both, i))
             one.meta.update(choice.meta)
@@ -234,7 +247,9 @@ def _is_view(node: Node) -> bool:
     return schema is not None and any(r.alias_info is not None for r in schema.returns)
 
 
-def cond(backend: Any, flag: Array, update: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+def cond(
+    backend: TorchBackend, flag: Array, update: Callable[[], dict[str, Array]]
+) -> dict[str, Array]:
     """See `Backend.cond`; what is not due is taken back."""
     due, work, code = flag > 0, backend.tracing, backend._code
     before, versions = [x.clone() for x in work], [x._version for x in work]
@@ -245,8 +260,9 @@ def cond(backend: Any, flag: Array, update: Callable[[], dict[str, Array]]) -> d
     backend._code = torch.where(due, backend._code, code)
     # one NaN: of several, a branch would give the same tensor several times
     none = torch.full((len(metrics),), torch.nan, device=flag.device)
-    values = torch.where(due, torch.stack(list(metrics.values())), none)
-    return dict(zip(metrics, values, strict=True))
+    return dict(
+        zip(metrics, torch.where(due, torch.stack(list(metrics.values())), none), strict=True)
+    )
 
 
 # The steps of optimizers, in operations that the compiler joins, with numbers that are data.
@@ -260,7 +276,7 @@ def once(number: Array) -> Array:
 
 
 def _adam(
-    inner: optimizers.TorchAdam, flat: Array, gradient: Array, state: Any, rate: Array
+    inner: optimizers.TorchAdam, flat: Array, gradient: Array, state: dict[str, Array], rate: Array
 ) -> None:
     first, second, t = state["exp_avg"], state["exp_avg_sq"], state["step"]
     beta1, beta2 = inner.betas
@@ -280,14 +296,18 @@ def _adam(
 
 
 def _rmsprop(
-    inner: optimizers.TorchRMSProp, flat: Array, gradient: Array, state: Any, rate: Array
+    inner: optimizers.TorchRMSProp,
+    flat: Array,
+    gradient: Array,
+    state: dict[str, Array],
+    rate: Array,
 ) -> None:
     square = state["square"].mul_(inner.decay).add_(gradient * gradient * (1.0 - inner.decay))
     flat.sub_(rate * gradient / (square + inner.epsilon).sqrt())
 
 
 # by what `move` of each of them does
-STEPS: dict[type, Callable[..., Any]] = {
+STEPS: dict[type, Callable[..., object]] = {
     optimizers.TorchAdam: _adam,
     optimizers.TorchRAdam: _adam,
     optimizers.TorchRMSProp: _rmsprop,

@@ -4,21 +4,20 @@ Keras."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from tandem.backends import running
 from tandem.errors import SettingError
-from tandem.types import Array, Variable
+from tandem.types import Array, Tree, Variable
 
-_copies: dict[
-    tuple[int, ...], Any
-] = {}  # compiled copies of TensorFlow's, by the variables they are of, which they hold
+# compiled copies of TensorFlow's, by the variables they are of, which they hold
+_copies: dict[tuple[int, ...], Callable[..., object]] = {}
+_functions: dict[str, Callable[..., list[Array]]] = {}  # compiled by JAX
 
 
-def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
+def assign_param(target: Tree, source: Tree, tau: float = 1.0) -> None:
     """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch
     tensors or Keras variables: a copy by default, a step of Polyak averaging with tau below 1. The
     source may be NumPy arrays, such as `restore_param` gives.
@@ -72,12 +71,12 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
         _jax(pairs, tau)
 
 
-def read(variables: Iterable[Any]) -> list[Array]:
+def read(variables: Iterable[Variable]) -> list[Array]:
     """Their values, as NumPy arrays of their own."""
     return [np.array(host(v), copy=True) for v in variables]
 
 
-def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
+def write(variables: Iterable[Variable], values: Iterable[Array]) -> None:
     """Gives them these values."""
     torch = sys.modules.get("torch")
     for v, x in zip(variables, values, strict=True):
@@ -88,28 +87,26 @@ def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
             v.assign(x)
 
 
-def flat(variables: Any) -> list[Variable]:
+def flat(variables: Tree) -> list[Variable]:
     """The variables in lists of lists, and in generators, in order."""
-    if isinstance(variables, (list, tuple)) or hasattr(variables, "__next__"):
+    if isinstance(variables, (list, tuple, Iterator)):
         return [x for part in variables for x in flat(part)]
     return [variables]
 
 
-def host(v: Any) -> Any:
+def host(v: Variable) -> Array:
     """Its value as a NumPy array, which may be its own memory."""
-    x = getattr(v, "_value", v)  # of Keras's: one of several devices has no array of its own
+    x: Array = getattr(v, "_value", v)  # of Keras's: one of several devices has no array of its own
     if hasattr(x, "detach"):
         return x.detach().cpu().numpy()
     return x.numpy() if hasattr(x, "numpy") else np.asarray(x)
 
 
-def _tensorflow(pairs: list[tuple[Any, Any]], tau: float) -> None:
-    import tensorflow as tf
-
-    key = tuple(id(v) for pair in pairs for v in pair)
+def _tensorflow(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
+    tf, key = sys.modules["tensorflow"], tuple(id(v) for pair in pairs for v in pair)
     if key not in _copies:
 
-        def mixed(share: Any) -> None:
+        def mixed(share: Array | None) -> None:
             for t, s in pairs:
                 t.assign(s + 0.0 if share is None else t + share * (s - t))
 
@@ -117,9 +114,8 @@ def _tensorflow(pairs: list[tuple[Any, Any]], tau: float) -> None:
     _copies[key](None if tau == 1.0 else tf.constant(tau, tf.float32))
 
 
-def _jax(pairs: list[tuple[Any, Any]], tau: float) -> None:
-    import jax
-
+def _jax(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
+    jax = sys.modules["jax"]
     if "jax" not in _functions:
         _functions["jax"] = jax.jit(
             lambda ts, ss, share: [t + share * (s - t) for t, s in zip(ts, ss, strict=True)]
@@ -136,6 +132,3 @@ def _jax(pairs: list[tuple[Any, Any]], tau: float) -> None:
             t.assign(x)
         else:  # what `assign` comes to, after looking at what is known here
             t._direct_assign(x)
-
-
-_functions: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from tandem.envs.action_masks import Masked, gives_masks, with_masks
 from tandem.envs.opening import reset
 from tandem.errors import SpaceError
 from tandem.spaces import action_leaf
-from tandem.vector_actions import restored, vector_space
+from tandem.vector_actions import restored, taken_space, vector_space
 
 
 class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: ignore[misc]
@@ -23,7 +23,7 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
     def __init__(self, env: Any) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.ActionWrapper.__init__(self, env)
-        self.action_space = vector_space(env.action_space)
+        self.action_space = taken_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
     def reset(self, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a network of action values puts out: a number for each choice, or a distribution."""
+"""Outputs of networks of action values: a number for each choice, or a distribution."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ActionValues(Categorical):
         """The values [..., n] that a network's output [..., outputs] means."""
 
     def entering(self, obs: Tree, fraction: Array = None) -> Tree:
-        """What a network takes for observations [B, ...]; with fractions [B, N] where it takes
+        """The network's input for observations [B, ...]; with fractions [B, N] where it takes
         such: without them, those that it acts by."""
         return obs
 
@@ -72,15 +72,15 @@ class ActionValues(Categorical):
         return ops.of(out).reshape(out, (*out.shape[:-1], self.n, self.each))
 
     def of_action(self, out: Array, action: Array) -> Array:
-        """What the output says of an action [...]: [..., each]."""
+        """The output for an action [...]: [..., each]."""
         return self.under(out, ops.of(out).one_hot(action, self.n))
 
     def under(self, out: Array, policy: Array) -> Array:
-        """What it says of choices, averaged by their probabilities [..., n]: [..., each]."""
+        """The outputs for the choices, averaged by their probabilities [..., n]: [..., each]."""
         return ops.of(out).sum(self.spread(out) * policy[..., None], -2)
 
     def of_next(self, after: Array, selector: Array, policy: Array = None) -> Array:
-        """What is said of the states that follow, as `loss` has them: [..., each]."""
+        """The outputs for the states that follow, as `loss` has them: [..., each]."""
         if policy is None:
             return self.of_best(after, selector)
         return self.under(after, policy)
@@ -180,8 +180,8 @@ class CategoricalValues(DistributedValues):
         cost: Array,
         policy: Array = None,
     ) -> Array:
-        """What critics of an entropy-regularised policy learn: reward and the discounted return of
-        the next state less the temperature's log-probability of the action there, projected on
+        """The target of critics of an entropy-regularized policy: reward and the discounted return
+        of the next state less the temperature's log-probability of the action there, projected on
         the atoms; that of the critic with the smaller mean (Lee et al. 2025, arXiv:2502.15280,
         section 4.3, with Bellemare et al. 2017, eq. 7). No gradient flows through it.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, isnan, log2
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -57,7 +57,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a user says of a rule: `rate` and `smooth` of a number, `scale` of a count, `align` of
+    """A user's options of a rule: `rate` and `smooth` of a number, `scale` of a count, `align` of
     the mini-batch; bounds of either."""
 
     rate: float | None = None
@@ -68,7 +68,7 @@ class Parameters:
     align: int | None = None
 
     @classmethod
-    def of(cls, name: str, given: Any) -> Parameters:
+    def of(cls, name: str, given: object) -> Parameters:
         """Those in a dict for the rule `name`. SettingError for keys or values that are none."""
         rule = RULES[name]
         keys: tuple[str, ...] = (

@@ -34,11 +34,11 @@ class Distribution(ABC):
         """How many numbers the network gives for an action; 0 where that goes by its features."""
 
     def part(self, out: Array) -> Array:
-        """What of a network's output [..., any] is for an action: its first numbers."""
+        """The part of a network's output [..., any] that is for an action: its first numbers."""
         return out[..., : self.width] if self.width else out
 
     def entering(self, obs: Tree) -> Tree:
-        """What a network takes for observations [N, ...] to act by."""
+        """The network's input for observations [N, ...], to act."""
         return obs
 
     def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem import ops
@@ -11,7 +9,7 @@ from tandem.errors import same_shape
 from tandem.types import Array
 
 
-def merged(mean: Array, variance: Array, count: Any, rows: Array) -> tuple[Array, Array, Any]:
+def merged(mean: Array, variance: Array, count: Array, rows: Array) -> tuple[Array, Array, Array]:
     """(mean, variance, count) of what has these and of rows [M, width] together (Chan, Golub &
     LeVeque 1979, eq. 2.1); of any engine's arrays, at their precision."""
     xp, added = ops.of(rows), float(rows.shape[0])

@@ -40,7 +40,7 @@ class ProductDistribution(Density):
         return sum(d.size for d in self.parts if isinstance(d, Gaussian))
 
     def _outputs(self, out: Array) -> list[tuple[Density, Array]]:
-        """What each of them takes of the output."""
+        """Each distribution with its part of the output."""
         outputs, at, deviation = list[tuple[Density, Array]](), 0, self.width - self.normal
         for d in self.parts:
             if not isinstance(d, Gaussian):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from tandem.math.masks import FORBIDDEN
 from tandem.networks.plan import Dense, Layer, LayerNorm, Weights
 from tandem.types import Array, Tree
 
-Parts = dict[str, Callable[[Any], Array]]
+Parts = dict[str, Callable[[Tree], Array]]
 SMALL, RELU = 0.01, 2**0.5  # gains of first weights: of what is added to a stream, and before GELU
 
 
@@ -58,8 +57,10 @@ class Attention(Block):
 
     @property
     def parts(self) -> dict[str, Layer]:
-        dense = Dense(self.width, self.width, "linear", self.initializer, SMALL)
-        return dict.fromkeys(("query", "key", "value", "output"), dense)
+        return dict.fromkeys(
+            ("query", "key", "value", "output"),
+            Dense(self.width, self.width, "linear", self.initializer, SMALL),
+        )
 
     def run(self, f: Parts, x: Tree) -> Array:
         xp, each = ops.of(x["query"]), self.width // self.heads
@@ -108,7 +109,7 @@ class FeedForward(Block):
 
 @dataclass(frozen=True)
 class Transformer(Block):
-    """What layers of attention and feed-forward nets of one `width` have in common."""
+    """The base class of layers of attention and feed-forward nets of one `width`."""
 
     width: int
     heads: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,8 +63,8 @@ def _windows(x: Array, kernel: Shape, stride: Shape, pads: Pads, fill: float) ->
 
 @dataclass(frozen=True)
 class Windowed(Layer):
-    """What looks at windows of `kernel` numbers along some axes, `stride` apart, with `pads`
-    around."""
+    """The base class of layers over windows of `kernel` numbers along some axes, `stride` apart,
+    with `pads` around."""
 
     kernel: Shape
     stride: Shape
@@ -85,8 +84,9 @@ class Convolution(Windowed):
         last = np.moveaxis(x, -1 - self.trailing, -1)
         found = _windows(last, self.kernel, self.stride, self.pads, 0.0)
         patches = np.moveaxis(found, len(self.kernel) + 1, -1)  # [B, ..., *k, C]
-        rows = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1)
-        out = rows @ w["kernel"].reshape(-1, self.filters)
+        out = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1) @ w["kernel"].reshape(
+            -1, self.filters
+        )
         return np.moveaxis(out + w["bias"] if self.bias else out, -1, -1 - self.trailing)
 
 
@@ -216,17 +216,13 @@ def _softmax(x: Array) -> Array:
     return e / e.sum(-1, keepdims=True)
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return 0.5 * x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + 0.044715 * x * x * x)))
-
-
 def _softplus(x: Array, beta: float = 1.0) -> Array:
     return np.logaddexp(np.float32(0), beta * x) / beta
 
 
 SELU = (1.6732632423543772, 1.0507009873554805)  # alpha, scale (Klambauer et al. 2017)
 # names as torch.nn.functional has them, where it does
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Array]] = {
     "leaky_relu": lambda x, slope: np.where(x >= 0, x, slope * x),
     "hardtanh": lambda x, low, high: np.clip(x, np.float32(low), np.float32(high)),
     "softsign": lambda x: x / (1 + np.abs(x)),
@@ -240,7 +236,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "celu": lambda x, alpha: (
         np.maximum(x, np.float32(0)) + alpha * np.expm1(np.minimum(x, np.float32(0)) / alpha)
     ),
-    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + np.tanh(np.float32((2 / np.pi) ** 0.5) * (x + 0.044715 * x * x * x)))
+    ),
     "softplus": _softplus,
     "logsigmoid": lambda x: -_softplus(-x),
     "hardsigmoid": lambda x: np.clip(x + 3, np.float32(0), np.float32(6)) / 6,

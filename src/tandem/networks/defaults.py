@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,14 +38,20 @@ from tandem.networks.several import each
 from tandem.networks.users import body_of, for_space, is_function, wholes_of
 from tandem.networks.value_scale import Denormalize
 from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Tree
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+
+    from tandem.networks.users import Bodies, NetworkFunction, Networks
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
 HIDDEN = 256  # units where features and action meet, if the default networks have no hidden layer
 
 
-class WithAction(dict[str, Any]):
-    """What enters a critic of actions: "obs" and "action". A type of its own, for an observation
-    may have such entries too."""
+class WithAction(dict[str, Spec]):
+    """The inputs of a critic of actions: "obs" and "action". A type of its own, since an
+    observation may have such entries too."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Role:
     # with which fractions enter between body and head; `inputs` are then WithFractions
     cosines: int = 0
     features: int = 0  # that the body puts out, where its plan does not say it
-    space: Any = None  # that a user's body is told of, where it is not the environment's
+    space: Space | None = None  # passed to a user's function, if it is not the environment's
     # a mixer: made by us, whatever network its user gives for the others, and without noise
     ours: bool = False
     agents: int = 0  # whose rows stand side by side; each of them has weights of its own
@@ -129,11 +135,7 @@ def streams(head: Plan) -> dict[str, Plan]:
     """The plans of a head that begins with a fork, by name; none where it does not."""
     if isinstance(head[0], Streams) and not isinstance(head[0], Branches):
         return head[0].plans
-    return (
-        {"value": head[0].value, "advantage": head[0].advantage}
-        if isinstance(head[0], Dueling)
-        else {}
-    )
+    return head[0].plans if isinstance(head[0], Dueling) else {}
 
 
 def whole_streams(head: Plan) -> dict[str, Plan]:
@@ -171,8 +173,11 @@ def encoder(
     if isinstance(inputs, dict):
         part = partial(encoder, initializer=initializer, layer_norm=layer_norm)
         plain = {"action"} if isinstance(inputs, WithAction) else set()
-        parts = {k: part(v, normalize=normalize and k not in plain) for k, v in inputs.items()}
-        return (Branches(parts),)
+        return (
+            Branches(
+                {k: part(v, normalize=normalize and k not in plain) for k, v in inputs.items()}
+            ),
+        )
     if inputs.image:
         return cnn(inputs, initializer, layer_norm)
     if inputs.kind in ("discrete", "multidiscrete"):
@@ -209,8 +214,12 @@ def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> 
         channels = filters
     units = 128 if small else 512
     features = Dense(height * wide * channels, units, "relu", initializer, gain)
-    last = normed(features, units) if layer_norm else (features,)
-    return (Image(first), *layers, Flatten(), *last)
+    return (
+        Image(first),
+        *layers,
+        Flatten(),
+        *(normed(features, units) if layer_norm else (features,)),
+    )
 
 
 def normed(layer: Dense | Conv, units: int) -> Plan:
@@ -267,7 +276,7 @@ class CustomNetwork:
     it makes is a body that takes observations, and the head stands on its features (and on the
     action, where one enters); or a pair of bodies, one for each stream of a head that is a fork."""
 
-    make: Callable[[], Any]
+    make: Callable[[], Bodies]
     inputs: Inputs
     outputs: int  # how many numbers it has to put out, with its head
     seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
@@ -287,10 +296,11 @@ class CustomNetwork:
         """Whether anything enters beside the observation, which is then the entry "obs"."""
         return self.with_action or self.units > 0 or self.cosines > 0
 
-    def features(self, name: str, call: Callable[[], Any], last_step: str = "") -> Any:
-        """What `call()`, the network on two made-up observations, puts out. Raises NetworkError
-        where it fails, or where the shape is not [2, F] (a body) or [2, outputs] (a whole
-        network). last_step: what takes the last of a sequence that comes with a state."""
+    def features(self, name: str, call: Callable[[], Array], last_step: str = "") -> Array:
+        """The output of `call()`, which is the network on two made-up observations. Raises
+        NetworkError where it fails, or where the shape is not [2, F] (a body) or [2, outputs] (a
+        whole network). last_step: a layer that takes the last of a sequence that comes with a
+        state."""
         try:
             out = call()
         except Exception as error:
@@ -326,7 +336,7 @@ class CustomNetwork:
         return out
 
 
-def _described(tree: Any) -> str:
+def _described(tree: Tree) -> str:
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{k!r}: {_described(v)}" for k, v in tree.items()) + "}"
     return f"{tree.dtype} {tree.shape}"
@@ -335,7 +345,7 @@ def _described(tree: Any) -> str:
 Source = PlannedNetwork | CustomNetwork
 
 
-def example(inputs: Inputs, rows: int = 2) -> Any:
+def example(inputs: Inputs, rows: int = 2) -> Tree:
     """Zeros of the kind that enters a network: a tree of arrays [rows, ...]."""
     if isinstance(inputs, dict):
         return {k: example(v, rows) for k, v in inputs.items()}
@@ -344,8 +354,8 @@ def example(inputs: Inputs, rows: int = 2) -> Any:
 
 def sources(
     roles: dict[str, Role],
-    network: Any,
-    space: Any,
+    network: NetworkFunction | Networks | None,
+    space: Space,
     generator: Callable[[str], np.random.Generator],
 ) -> dict[str, Source]:
     """Where each role's network comes from. `network` is what users give: None (the default plans),
@@ -390,8 +400,16 @@ def sources(
         elif is_function(network):
             body = body_of(network, role.space or space, role.part, role.units, pairs)
             seed = int(rng.integers(2**31))
-            inner = role.head_on_body, role.units, role.memory, role.cosines
-            by_role[name] = CustomNetwork(body, role.inputs, role.outputs, seed, *inner)
+            by_role[name] = CustomNetwork(
+                body,
+                role.inputs,
+                role.outputs,
+                seed,
+                role.head_on_body,
+                role.units,
+                role.memory,
+                role.cosines,
+            )
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",

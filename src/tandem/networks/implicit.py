@@ -10,24 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import pi
-from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.networks.plan import Branches, Dense, Layer, Plan, Weights, width
-from tandem.spaces import Leaf
+from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
 
-class WithFractions(dict[str, Any]):
-    """What enters such a network: "obs" and "fractions", of which there may be any number. A type
-    of its own, for an observation may have such entries too."""
+class WithFractions(dict[str, Spec]):
+    """The inputs of such a network: "obs" and "fractions", of which there may be any number. A type
+    of its own, since an observation may have such entries too."""
 
     @classmethod
     def of(cls, observation: Tree) -> WithFractions:
-        fractions = Leaf("box", (1,), "float32", (), (0.0,), (1.0,))
-        return cls(obs=observation, fractions=fractions)
+        return cls(obs=observation, fractions=Leaf("box", (1,), "float32", (), (0.0,), (1.0,)))
 
 
 @dataclass(frozen=True)
@@ -62,5 +60,7 @@ class Product(Branches):
 def quantile_network(body: Plan, features: int, cosines: int, head: Plan) -> Plan:
     """The plan of such a network: head(body(obs) * relu(linear(cosines of fractions))), for a body
     of so many features and a head that takes as many."""
-    embedding = (Cosines(cosines), Dense(cosines, features, "relu"))
-    return (Product({"obs": body, "fractions": embedding}), *head)
+    return (
+        Product({"obs": body, "fractions": (Cosines(cosines), Dense(cosines, features, "relu"))}),
+        *head,
+    )

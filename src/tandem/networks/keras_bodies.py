@@ -4,6 +4,7 @@ are recognized."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -28,38 +29,41 @@ from tandem.networks.plan import Layer, Plan, init
 from tandem.networks.recurrent import beside
 from tandem.networks.users import refuse_precision
 from tandem.spaces import Leaf
-from tandem.types import Array, tree_map
+from tandem.types import Array, Variable, tree_map
 
 ops = keras.ops
-Known = list[tuple[Layer, dict[str, Any]]] | None  # layers, each with its variables by name
+Variables = dict[str, Variable]  # by name
+Known = list[tuple[Layer, Variables]] | None  # layers, each with its variables
+Recognized = tuple[Plan, Variables]
+Completed = tuple[keras.Model, Plan | None, Variables]
 
 
 class KerasFeatureCritic(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
-    def __init__(self, body: Any, head: Any) -> None:
+    def __init__(self, body: keras.Layer, head: keras.Model) -> None:
         # TensorFlow takes no name that begins with an underscore
         super().__init__(name="on_features")
         self.body, self.head = body, head
 
-    def call(self, x: Array, training: bool | None = None) -> Any:
+    def call(self, x: Array, training: bool | None = None) -> Array:
         return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
 
 
 class KerasRecurrent(keras.Model):
     """The user's body, our memory of its features, and our head on its states."""
 
-    def __init__(self, body: Any, cell: Any, head: Any) -> None:
+    def __init__(self, body: keras.Layer, cell: Cell, head: keras.Model) -> None:
         super().__init__(name="remembering")
         self.body, self.cell, self.head = body, cell, head
 
-    def call(self, x: Array, training: bool | None = None) -> Any:
+    def call(self, x: Array, training: bool | None = None) -> Array:
         features = self.body(x["obs"], training=training)
         states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
         return ops.concatenate([self.head(beside(states, x, self.cell.layer.units)), states], -1)
 
 
-def given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str, Any]]:
+def given(name: str, source: CustomNetwork) -> Completed:
     """The network of a role that stands on what the user makes: (model, its plan where all its
     layers are known, its variables by the plan's names, else those of the head by the head's)."""
     state = random.getstate()
@@ -70,7 +74,7 @@ def given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str,
         random.setstate(state)
 
 
-def _given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str, Any]]:
+def _given(name: str, source: CustomNetwork) -> Completed:
     network = source.make()
     if isinstance(network, tuple):
         return _apart(name, source, network)
@@ -98,8 +102,8 @@ def _given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str
 
 
 def _looked_at(
-    name: str, source: CustomNetwork, body: Any
-) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
+    name: str, source: CustomNetwork, body: keras.Layer
+) -> tuple[int, Recognized | None]:
     """How many numbers a model puts out, and its plan and variables if they are known."""
     if not isinstance(body, keras.layers.Layer):
         raise NetworkError(
@@ -131,20 +135,25 @@ def _looked_at(
         )
     for v in body.trainable_variables:
         refuse_precision(name, "weights", v.dtype, "make its layers with dtype='float32'.")
-    fix = "make its last layer with dtype='float32'."
-    refuse_precision(name, "outputs", keras.backend.standardize_dtype(out.dtype), fix)
+    refuse_precision(
+        name,
+        "outputs",
+        keras.backend.standardize_dtype(out.dtype),
+        "make its last layer with dtype='float32'.",
+    )
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognize(body, seen) if isinstance(seen, Leaf) else None
 
 
 def _with_fractions(
-    source: CustomNetwork, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
-) -> tuple[Any, Plan | None, dict[str, Any]]:
+    source: CustomNetwork, body: keras.Layer, features: int, known: Recognized | None
+) -> Completed:
     """The fractions' embedding times the features, and our head on them."""
     head = fit(source.head, features)
     rest = quantile_network((), features, source.cosines, head)
-    entering = {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
-    quantiles, variables = build(rest, entering)
+    quantiles, variables = build(
+        rest, {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
+    )
     write(variables, init(rest, np.random.default_rng(source.seed)))
     inputs = symbolic(source.inputs)
     model = functional(inputs, quantiles({**inputs, "obs": body(inputs["obs"])}))
@@ -156,8 +165,8 @@ def _with_fractions(
 
 
 def _with_memory(
-    source: CustomNetwork, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
-) -> tuple[Any, Plan | None, dict[str, Any]]:
+    source: CustomNetwork, body: keras.Layer, features: int, known: Recognized | None
+) -> Completed:
     """Our memory of the features, and our head on its states."""
     layer = remembering(source, () if known is None else known[0], features)
     head, variables = build(layer.head, keras.Input((layer.seen,)))
@@ -170,24 +179,25 @@ def _with_memory(
     if known is None:
         return model, None, variables
     parts = {"body": known[1], "cell": cell.named, "head": variables}
-    named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
-    return model, (layer,), named_weights
+    return (
+        model,
+        (layer,),
+        {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()},
+    )
 
 
-def _apart(
-    name: str, source: CustomNetwork, bodies: tuple[Any, ...]
-) -> tuple[Any, Plan | None, dict[str, Any]]:
+def _apart(name: str, source: CustomNetwork, bodies: tuple[keras.Layer, ...]) -> Completed:
     """Each stream of the head on a body of its own."""
     inputs, outs, plans = symbolic(source.inputs), [], []
-    variables: dict[str, Any] = {}
-    own: dict[str, Any] = {}
+    variables: Variables = {}
+    own: Variables = {}
     for i, (body, (stream, head)) in enumerate(
         zip(bodies, whole_streams(source.head).items(), strict=True)
     ):
         width, known = _looked_at(name, source, body)
-        own_variables: dict[str, Any] = {}
-        outs.append(chained(fit(head, width), body(inputs), "", own_variables))
-        own_variables = {n: get() for n, get in own_variables.items()}
+        getters: dict[str, Callable[[], Variable]] = {}
+        outs.append(chained(fit(head, width), body(inputs), "", getters))
+        own_variables = {n: get() for n, get in getters.items()}
         write(own_variables, init(fit(head, width), np.random.default_rng(source.seed + i)))
         own |= {f"{stream}/{n}": v for n, v in own_variables.items()}
         if known is not None:
@@ -209,30 +219,27 @@ def _apart(
     )
 
 
-def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:
+def _shifted(variables: Variables, places: int) -> Variables:
     """Variables by the names they have `places` layers further on."""
     return {
         f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()
     }
 
 
-def recognize(model: Any, entering: Leaf) -> tuple[Plan, dict[str, Any]] | None:
+def recognize(model: keras.Layer, entering: Leaf) -> Recognized | None:
     """The plan of a user's model that is a chain of a plan's layers on such observations, and its
     variables by the plan's names; None for any other, and for one without variables."""
     if not isinstance(model, keras.Model) or not model.built or not (row := chain(model)):
         return None
-    found = _entrance(model.inputs[0], row[0], entering)
-    for part in row:
-        new = known(part)
-        if found is None or new is None:
-            return None
-        found = found + new
-    assert found is not None
+    parts = [_entrance(model.inputs[0], row[0], entering), *map(known, row)]
+    if any(part is None for part in parts):
+        return None
+    found = [layer for part in parts for layer in part or ()]
     variables = {f"{i}/{n}": v for i, (_, own) in enumerate(found) for n, v in own.items()}
     return (tuple(layer for layer, _ in found), variables) if variables else None
 
 
-def chain(model: Any) -> list[Any]:
+def chain(model: keras.Model) -> list[keras.Layer]:
     """The layers that a model calls one after the other, each once, and those of models in it; none
     where it does otherwise."""
     found = []
@@ -244,7 +251,7 @@ def chain(model: Any) -> list[Any]:
     return found
 
 
-def _in_a_row(model: Any) -> list[Any]:
+def _in_a_row(model: keras.Model) -> list[keras.Layer]:
     if type(model) is keras.Sequential:
         return list(model.layers)
     if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
@@ -261,8 +268,9 @@ def _in_a_row(model: Any) -> list[Any]:
     return found if x is model.outputs[0] else []
 
 
-def _entrance(symbolic: Any, first: Any, entering: Leaf) -> Known:
-    """What a model does with observations before its first layer: whole numbers become float32."""
+def _entrance(symbolic: Array, first: keras.Layer, entering: Leaf) -> Known:
+    """The layers of a plan for what a model does with observations before its first layer: whole
+    numbers become float32."""
     wanted = tuple(symbolic.shape[1:])
     if entering.dtype == "float32" or type(first) is layers.Rescaling:
         return [] if wanted == entering.shape else None
@@ -270,7 +278,7 @@ def _entrance(symbolic: Any, first: Any, entering: Leaf) -> Known:
     return [(p.Cast(wanted[0]), {})] if flat and symbolic.dtype == "float32" else None
 
 
-def known(layer: Any) -> Known:
+def known(layer: keras.Layer) -> Known:
     """The layers of a plan that do the same as this one; None where there are none."""
     if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
         return None
@@ -279,8 +287,12 @@ def known(layer: Any) -> Known:
         plain = layer.axis in (-1, [-1]) and layer.scale and layer.center
         if not plain or layer.get_config().get("rms_scaling"):
             return None
-        weights = {"scale": layer.gamma, "bias": layer.beta}
-        return [(p.LayerNorm(layer.gamma.shape[0], layer.epsilon), weights)]
+        return [
+            (
+                p.LayerNorm(layer.gamma.shape[0], layer.epsilon),
+                {"scale": layer.gamma, "bias": layer.beta},
+            )
+        ]
     if kind in (layers.Dense, layers.Conv2D):
         return _with_weights(layer)
     if kind is layers.Activation:
@@ -306,14 +318,14 @@ PLAIN: dict[type, tuple[dict[str, Any], Layer]] = {
 }
 
 
-def _activation(layer: Any) -> str:
+def _activation(layer: keras.Layer) -> str:
     """The name of a layer's activation if it is Keras's own and a plan has it, else nothing."""
     name = getattr(layer.activation, "__name__", "")
     own = getattr(keras.activations, name, None) is layer.activation
     return name if own and name in p.ACTIVATIONS else ""
 
 
-def _with_weights(layer: Any) -> Known:
+def _with_weights(layer: keras.Layer) -> Known:
     name = _activation(layer)
     if not name or not layer.use_bias or not isinstance(layer.kernel, keras.Variable):
         return None
@@ -326,5 +338,4 @@ def _with_weights(layer: Any) -> Known:
     if not plain or any(len(x) > 1 for x in form) or layer.data_format != "channels_last":
         return None
     (kernel,), (stride,) = form
-    made = p.Conv(inputs, units, kernel, stride, "linear")
-    return [(made, weights), (p.Activation(name), {})]
+    return [(p.Conv(inputs, units, kernel, stride, "linear"), weights), (p.Activation(name), {})]

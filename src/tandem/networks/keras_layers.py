@@ -20,9 +20,10 @@ from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
 from tandem.networks.weight_norm import WeightNormConv, normalized
-from tandem.types import AnyArray, Array, Tree, leaves, tree_map
+from tandem.types import AnyArray, Array, JSONDict, Tree, Variable, leaves, tree_map
 
 ops = keras.ops
+Shape = tuple[int | None, ...]  # None: of any length
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -30,11 +31,11 @@ class PlanLayer(keras.layers.Layer):
     """A layer of a plan that Keras has none for: the plan's own forward function, over Keras's
     variables. layer: it, or what `serial.to_json` made of it."""
 
-    def __init__(self, layer: p.Layer | dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, layer: p.Layer | JSONDict, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.layer = layer if isinstance(layer, p.Layer) else serial.from_json([layer])[0]
 
-    def build(self, shape: Any) -> None:
+    def build(self, shape: object) -> None:
         first = _first_weights(self.layer)
         # The noise and its size beside what they are added to: optimizers go by this order
         stems = [name.partition("_")[0] for name in first]
@@ -50,14 +51,14 @@ class PlanLayer(keras.layers.Layer):
         self.named = {name: made[name] for name in first}  # read in the order of the plan
 
     @property
-    def weights_by_name(self) -> dict[str, Any]:
+    def weights_by_name(self) -> Weights:
         """Tensors."""
         return {name: variable.value for name, variable in self.named.items()}
 
     def call(self, x: Array) -> Array:
         return self.layer.forward(self.weights_by_name, x)
 
-    def compute_output_shape(self, shape: Any) -> Any:
+    def compute_output_shape(self, shape: Any) -> Shape:
         several = isinstance(shape, dict)
         example = {k: _zeros(s) for k, s in shape.items()} if several else _zeros(shape)
         first = next(iter(shape.values())) if several else shape
@@ -65,7 +66,7 @@ class PlanLayer(keras.layers.Layer):
         # axes of any length stay
         return tuple(None if None in first[i : i + 1] else n for i, n in enumerate(out))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> JSONDict:
         return {**super().get_config(), "layer": serial.to_json((self.layer,))[0]}
 
 
@@ -77,10 +78,9 @@ class Cell(PlanLayer):
 
     def call(self, x: Array) -> Array:
         sequences = ops.shape(x["state"])[0]  # known only while it runs
-        weights = self.weights_by_name
-        return self.layer.unroll(weights, x["x"], x["state"], x["start"], sequences)
+        return self.layer.unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
 
-    def compute_output_shape(self, shapes: Any) -> Any:
+    def compute_output_shape(self, shapes: Any) -> Shape:
         return (shapes["x"][0], self.layer.size)
 
 
@@ -115,17 +115,17 @@ class Convolving(PlanLayer):
 class EveryNth(keras.layers.Layer):
     """The rows first, first + step, first + 2 step, ..."""
 
-    def __init__(self, first: int, step: int, **kwargs: Any) -> None:
+    def __init__(self, first: int, step: int, **kwargs: object) -> None:
         super().__init__(**kwargs)
         self.first, self.step = first, step
 
     def call(self, x: Array) -> Array:
         return x[self.first :: self.step]
 
-    def compute_output_shape(self, shape: Any) -> Any:
+    def compute_output_shape(self, shape: Shape) -> Shape:
         return (None, *shape[1:])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> JSONDict:
         return {**super().get_config(), "first": self.first, "step": self.step}
 
 
@@ -133,10 +133,10 @@ class EveryNth(keras.layers.Layer):
 class Times(keras.layers.Layer):
     """Features [B, F] times those of fractions [B, N, F]."""
 
-    def call(self, parts: Any) -> Array:
+    def call(self, parts: list[Array]) -> Array:
         return Product({}).joined(parts)
 
-    def compute_output_shape(self, shapes: Any) -> Any:
+    def compute_output_shape(self, shapes: list[Shape]) -> Shape:
         return (shapes[0][0], *shapes[1][1:])
 
 
@@ -144,14 +144,14 @@ class Times(keras.layers.Layer):
 class CombineDueling(keras.layers.Layer):
     """V + A - mean(A)."""
 
-    def call(self, streams: Any) -> Array:
+    def call(self, streams: list[Array]) -> Array:
         return p.combine_dueling(*streams)
 
-    def compute_output_shape(self, shapes: Any) -> Any:
+    def compute_output_shape(self, shapes: list[Shape]) -> Shape:
         return shapes[1]
 
 
-def _zeros(shape: Any) -> AnyArray:
+def _zeros(shape: Shape) -> AnyArray:
     """Of a shape that Keras gives, with axes of any length as 1."""
     return np.zeros([1 if n is None else n for n in shape], np.int64)
 
@@ -160,15 +160,17 @@ def _first_weights(layer: p.Layer) -> Weights:
     return layer.init(np.random.default_rng(0))
 
 
-def build(plan: Plan, inputs: Any) -> tuple[keras.Model, dict[str, Any]]:
+def build(plan: Plan, inputs: Tree) -> tuple[keras.Model, dict[str, Variable]]:
     """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its
     variables by the plan's names; weights are still to be loaded."""
-    variables: dict[str, Any] = {}
-    outputs = chained(plan, inputs, "", variables)
-    return functional(inputs, outputs), {name: get() for name, get in variables.items()}
+    variables: dict[str, Callable[[], Variable]] = {}
+    return (
+        functional(inputs, chained(plan, inputs, "", variables)),
+        {name: get() for name, get in variables.items()},
+    )
 
 
-def functional(inputs: Any, outputs: Any) -> keras.Model:
+def functional(inputs: Tree, outputs: Tree) -> keras.Model:
     """keras.Model(inputs, outputs), which says nothing of entries such as "a/b", that no input of
     Keras may be named after."""
     with warnings.catch_warnings():
@@ -176,7 +178,9 @@ def functional(inputs: Any, outputs: Any) -> keras.Model:
         return keras.Model(inputs, outputs)
 
 
-def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
+def chained(plan: Plan, x: Tree, place: str, variables: dict[str, Callable[[], Variable]]) -> Array:
+    """The output of a plan's Keras layers for a symbolic x. Functions that return their variables
+    are added to `variables`, by the plan's names below `place`."""
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
@@ -189,11 +193,9 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
             else:
                 x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
-            streams = [
-                chained(getattr(layer, k), x, f"{here}/{k}/", variables)
-                for k in ("value", "advantage")
-            ]
-            x = CombineDueling()(streams)
+            x = CombineDueling()(
+                [chained(plan, x, f"{here}/{k}/", variables) for k, plan in layer.plans.items()]
+            )
         elif isinstance(layer, Recurrent):
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
             cell = Cell(layer.cell)
@@ -206,7 +208,8 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
             x = keras.layers.Concatenate()(
                 [chained(layer.head, seen, f"{here}/head/", variables), states]
             )
-            variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
+            getters = _variables(layer.cell, cell)
+            variables |= {f"{here}/cell/{n}": get for n, get in getters.items()}
         else:
             keras_layer = _layer(layer)
             x = keras_layer(x)
@@ -214,16 +217,16 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
     return x
 
 
-def _variables(layer: p.Layer, keras_layer: Any) -> dict[str, Callable[[], Any]]:
-    """What gives the variables of a Keras layer, by the names of the plan's layer."""
+def _variables(layer: p.Layer, keras_layer: keras.Layer) -> dict[str, Callable[[], Variable]]:
+    """Functions that return the variables of a Keras layer, by the names of the plan's layer."""
     if isinstance(keras_layer, PlanLayer):
         return {n: partial(keras_layer.named.get, n) for n in keras_layer.named}
     names = {"scale": "gamma", "bias": "beta"} if isinstance(layer, p.LayerNorm) else {}
     return {n: partial(getattr, keras_layer, names.get(n, n)) for n in _first_weights(layer)}
 
 
-def _part(layer: p.Streams, x: Array, name: str) -> Any:
-    """What enters a stream; symbolic inputs cannot be sliced without a layer."""
+def _part(layer: p.Streams, x: Tree, name: str) -> Tree:
+    """The input of a stream; symbolic inputs cannot be sliced without a layer."""
     if isinstance(layer, Several):
         return tree_map(EveryNth(int(name), len(layer.plans)), x)
     return layer.part(x, name)
@@ -257,33 +260,33 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
 
 
 @keras.saving.register_keras_serializable("tandem")
-def _exact_gelu(x: Array) -> Any:
+def _exact_gelu(x: Array) -> Array:
     return ops.gelu(x, approximate=False)
 
 
-def read(variables: dict[str, Any]) -> Weights:
+def read(variables: dict[str, Variable]) -> Weights:
     """The values of a plan's variables, as NumPy arrays of their own."""
     # the first is slower
     to_numpy = keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray
     return {n: np.array(to_numpy(v.value), copy=True) for n, v in variables.items()}
 
 
-def write(variables: dict[str, Any], weights: Weights) -> None:
+def write(variables: dict[str, Variable], weights: Weights) -> None:
     """Puts weights into a plan's variables."""
     for n, v in variables.items():
         v.assign(np.asarray(weights[n]))
 
 
-def forward(model: Any, x: Tree, values: list[Any]) -> Any:
+def forward(model: keras.Model, x: Tree, values: list[Array]) -> Array:
     """The model's output in inference mode, with `values` for its variables."""
     # not `stateless_call`, which hands `training` to a user's `call` that may know none
     with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
         return model(x, training=False)
 
 
-def frozen(model: Any) -> Callable[..., AnyArray]:
+def frozen(model: keras.Model) -> Callable[..., AnyArray]:
     """A function (rows, values) of a model and values for its variables; NumPy in and out."""
-    call: Any = partial(forward, model)
+    call: Callable[..., Array] = partial(forward, model)
     if keras.backend.backend() == "jax":
         # whatever was called before, so that equal agents round alike
         return in_few_lengths(sys.modules["jax"].jit(call), power_of_two)
@@ -294,7 +297,7 @@ def frozen(model: Any) -> Callable[..., AnyArray]:
     )
 
 
-def trace(model: Any, x: Tree) -> None:
+def trace(model: keras.Layer, x: Tree) -> None:
     """Traces the model for inputs like x, as the engine's compiler does first."""
     call = partial(forward, model, values=[v.value for v in model.variables])
     if keras.backend.backend() == "jax":
@@ -304,12 +307,12 @@ def trace(model: Any, x: Tree) -> None:
 
 
 def in_few_lengths(
-    run: Callable[..., Any], length: Callable[[int], int]
+    run: Callable[..., Array], length: Callable[[int], int]
 ) -> Callable[..., AnyArray]:
     """`run` on rows [N, ...] and further arguments, NumPy in and out, which is compiled for each N:
     rows are filled up to `length(N)`, so that there are few."""
 
-    def filled(x: Tree, *more: Any) -> AnyArray:
+    def filled(x: Tree, *more: Tree) -> AnyArray:
         here = {len(a) for a in leaves(x)}
         rows = max(here)
         # others are steps, and states before them
@@ -337,18 +340,20 @@ def power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def lengthen(x: Array, count: int) -> Any:
+def lengthen(x: Array, count: int) -> Array:
     """x [K, ...] with its last row repeated up to `count`."""
     if ops.is_tensor(x):  # where it lies
         return ops.concatenate([x, ops.repeat(x[-1:], count - len(x), 0)])
     return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])
 
 
-def symbolic(inputs: Any, name: str | None = None) -> Any:
+def symbolic(inputs: Tree, name: str | None = None) -> Tree:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, WithFractions):
-        any_number = keras.Input((None,), name="fractions", dtype="float32")
-        return {"obs": symbolic(inputs["obs"], "obs"), "fractions": any_number}
+        return {
+            "obs": symbolic(inputs["obs"], "obs"),
+            "fractions": keras.Input((None,), name="fractions", dtype="float32"),
+        }
     if isinstance(inputs, dict):
         return {
             k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_"))
@@ -359,11 +364,11 @@ def symbolic(inputs: Any, name: str | None = None) -> Any:
     )
 
 
-def mode_dependent_layer(model: Any) -> str:
+def mode_dependent_layer(model: keras.Layer) -> str:
     """See `backends.backend.Network`."""
     moving = keras.layers.BatchNormalization, keras.layers.SpectralNormalization
 
-    def depends(layer: Any) -> bool:
+    def depends(layer: keras.Layer) -> bool:
         if isinstance(layer, moving):
             return bool(layer.trainable)
         if hasattr(layer, "recurrent_dropout"):  # has a generator in any case

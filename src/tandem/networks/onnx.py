@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from tandem.networks.plan import Plan, Weights, select
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+    from onnx import ModelProto, NodeProto, TensorProto
+
 OPSET = 17  # of 2022; every runtime of the last years reads it
 SIMPLE = {
     "tanh": "Tanh",
@@ -26,7 +30,7 @@ SIMPLE = {
 }
 
 
-def entries(tree: Tree, name: str = "") -> dict[str, Any]:
+def entries(tree: Tree, name: str = "") -> dict[str, Tree]:
     """The leaves of what enters a network: "obs" where there are no entries, else by their names,
     those of entries within entries joined by dots."""
     if not isinstance(tree, dict):
@@ -39,17 +43,19 @@ class Graph:
     """Nodes and constants in the making. Every method takes and gives names of values."""
 
     def __init__(self) -> None:
-        self.helper, self.numpy_helper, self.types = _onnx()
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
+        with needs("onnx", "to export networks", "pip install 'tandem-rl[onnx]'"):
+            from onnx import TensorProto, helper, numpy_helper
+        self.helper, self.numpy_helper, self.types = helper, numpy_helper, TensorProto
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
 
-    def __call__(self, kind: str, *inputs: str, **attributes: Any) -> str:
+    def __call__(self, kind: str, *inputs: str, **attributes: object) -> str:
         """A node with one output."""
         name = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.helper.make_node(kind, inputs, [name], **attributes))
         return name
 
-    def constant(self, value: Array, dtype: Any = np.float32) -> str:
+    def constant(self, value: Array, dtype: type[np.generic] = np.float32) -> str:
         name = f"constant_{len(self.constants)}"
         self.constants.append(self.numpy_helper.from_array(np.array(value, dtype), name))
         return name
@@ -89,8 +95,11 @@ class Graph:
         for value in graph.input:
             if value.name not in constants:  # in the type that the exporter has for it
                 given = inputs[value.name.removeprefix("network/")]
-                kind = value.type.tensor_type.elem_type
-                self.nodes.append(self.helper.make_node("Cast", [given], [value.name], to=kind))
+                self.nodes.append(
+                    self.helper.make_node(
+                        "Cast", [given], [value.name], to=value.type.tensor_type.elem_type
+                    )
+                )
         self.nodes += graph.node
         self.constants += graph.initializer
         return str(graph.output[0].name)
@@ -121,7 +130,9 @@ class Graph:
     def float32(self, x: str) -> str:
         return self("Cast", x, to=self.types.FLOAT)
 
-    def model(self, inputs: Spec, outputs: dict[str, tuple[str, Any, list[Any]]]) -> Any:
+    def model(
+        self, inputs: Spec, outputs: dict[str, tuple[str, DTypeLike, list[int]]]
+    ) -> ModelProto:
         """The finished model, checked. outputs: name -> (value, NumPy dtype, shape)."""
         leaves = inputs if isinstance(inputs, dict) else {"obs": inputs}
         of = self.helper.np_dtype_to_tensor_dtype
@@ -138,9 +149,11 @@ class Graph:
                 self.helper.make_tensor_value_info(name, of(np.dtype(dtype)), ["batch", *shape])
             )
         graph = self.helper.make_graph(self.nodes, "agent", enter, leave, self.constants)
-        opset = [self.helper.make_opsetid("", OPSET)]
         return self.helper.make_model(
-            graph, opset_imports=opset, producer_name="tandem", ir_version=8
+            graph,
+            opset_imports=[self.helper.make_opsetid("", OPSET)],
+            producer_name="tandem",
+            ir_version=8,
         )
 
 
@@ -148,8 +161,12 @@ def values(g: Graph, out: str, policy: Distribution) -> str:
     """The values of choices that a network's output means, where it gives distributions."""
     if isinstance(policy, CategoricalValues):
         spread = g("Softmax", g.reshape(out, (-1, policy.n, policy.each)), axis=-1)
-        means = g("Mul", spread, g.constant(policy.support))
-        return g("ReduceSum", means, g.constant([-1], np.int64), keepdims=0)
+        return g(
+            "ReduceSum",
+            g("Mul", spread, g.constant(policy.support)),
+            g.constant([-1], np.int64),
+            keepdims=0,
+        )
     if isinstance(policy, QuantileValues):
         spread = g.reshape(out, (-1, policy.n, policy.each))
         return g("ReduceMean", spread, axes=[-1], keepdims=0)
@@ -167,10 +184,11 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
         return g("Add", best, g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
-        choices = [
-            g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)
-        ]
-        return g("Concat", *choices, axis=-1)
+        return g(
+            "Concat",
+            *[g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)],
+            axis=-1,
+        )
     if action.parts:
         raise NetworkError(
             "a Dict or Tuple of actions cannot be exported to ONNX.",
@@ -195,8 +213,8 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
     return g("Min", g("Max", mean, g.constant(low)), g.constant(high))
 
 
-def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
-    """What onnxruntime makes of a model; None where it is not installed."""
+def run(model: ModelProto, inputs: dict[str, Array]) -> dict[str, Array] | None:
+    """The outputs of a model in onnxruntime; None where it is not installed."""
     try:
         import onnxruntime
     except ImportError:
@@ -208,9 +226,3 @@ def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
     )
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
-
-
-def _onnx() -> tuple[Any, Any, Any]:
-    with needs("onnx", "to export networks", "pip install 'tandem-rl[onnx]'"):
-        from onnx import TensorProto, helper, numpy_helper
-    return helper, numpy_helper, TensorProto

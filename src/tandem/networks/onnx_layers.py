@@ -4,7 +4,7 @@ observations and the state before to the head's output, and the state after."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -54,14 +54,14 @@ def _state_dependent(g: Graph, layer: StateDependent, w: Weights, x: str) -> str
     mean = _dense(g, layer, w, x)
     if layer.limit:
         mean = g("Clip", mean, g.constant(-layer.limit), g.constant(layer.limit))
-    features = g.reshape(x, (-1, layer.inputs, 1))
-    parts = g("Mul", features, g.constant(np.exp(w["log_std"])))
+    parts = g("Mul", g.reshape(x, (-1, layer.inputs, 1)), g.constant(np.exp(w["log_std"])))
     return g("Concat", mean, g.reshape(parts, (-1, layer.inputs * layer.units)), axis=-1)
 
 
 def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
-    settled = {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}
-    return _dense(g, layer, settled, x)
+    return _dense(
+        g, layer, {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}, x
+    )
 
 
 def _weight_normed(plain: Callable[..., str]) -> Callable[..., str]:
@@ -82,8 +82,12 @@ def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
 def _one_hot(g: Graph, layer: OneHot, w: Weights, x: str) -> str:
     values = g.constant([0.0, 1.0])
     if len(layer.sizes) == 1:
-        symbol = g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64))
-        return g("OneHot", symbol, g.constant(layer.sizes[0], np.int64), values)
+        return g(
+            "OneHot",
+            g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64)),
+            g.constant(layer.sizes[0], np.int64),
+            values,
+        )
     columns = [g("Gather", x, g.constant(i, np.int64), axis=1) for i in range(len(layer.sizes))]
     parts = [
         g("OneHot", c, g.constant(n, np.int64), values)
@@ -98,32 +102,17 @@ def _image(g: Graph, layer: Image, w: Weights, x: str) -> str:
 
 
 def _normalize(g: Graph, layer: Normalize, w: Weights, x: str) -> str:
-    scaled = _standardized(g, x, w["mean"], w["variance"], 1e-8)
-    return g("Clip", scaled, g.constant(-layer.clip), g.constant(layer.clip))
+    return g(
+        "Clip",
+        _standardized(g, x, w["mean"], w["variance"], 1e-08),
+        g.constant(-layer.clip),
+        g.constant(layer.clip),
+    )
 
 
 def _standardized(g: Graph, x: str, mean: Array, variance: Array, epsilon: float) -> str:
     deviation = g.constant(np.sqrt(variance + np.float32(epsilon)))
     return g("Div", g("Sub", x, g.constant(mean)), deviation)
-
-
-def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
-    return g(
-        "LayerNormalization",
-        x,
-        g.constant(w["scale"]),
-        g.constant(w["bias"]),
-        axis=-1,
-        epsilon=layer.epsilon,
-    )
-
-
-def _batch_renorm(g: Graph, layer: BatchRenorm, w: Weights, x: str) -> str:
-    return g(
-        "Add",
-        g("Mul", _running_norm(g, layer, w, x), g.constant(w["scale"])),
-        g.constant(w["bias"]),
-    )
 
 
 def _running_norm(g: Graph, layer: RunningNorm | BatchRenorm, w: Weights, x: str) -> str:
@@ -138,7 +127,7 @@ def _residual(g: Graph, layer: ResidualBlock, w: Weights, x: str) -> str:
     return g("Add", x, inner)
 
 
-def _beside(g: Graph, x: str, numbers: Any) -> str:
+def _beside(g: Graph, x: str, numbers: Array) -> str:
     """x [batch, ...], and the same numbers after each row."""
     none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
     return g("Concat", x, g("Add", none, g.constant(numbers)), axis=-1)
@@ -158,8 +147,7 @@ def _product(g: Graph, layer: Product, w: Weights, x: Array) -> str:
 
 def _cosines(g: Graph, layer: Cosines, w: Weights, x: str) -> str:
     angles = np.arange(layer.count, dtype=np.float32) * np.pi
-    apart = g("Unsqueeze", x, g.constant([-1], np.int64))
-    return g("Cos", g("Mul", apart, g.constant(angles)))
+    return g("Cos", g("Mul", g("Unsqueeze", x, g.constant([-1], np.int64)), g.constant(angles)))
 
 
 def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
@@ -174,20 +162,18 @@ def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
     return g("Add", value, g("Sub", advantage, g("ReduceMean", advantage, axes=[-1], keepdims=1)))
 
 
-def _recurrent(g: Graph, layer: Recurrent, w: Weights, x: dict[str, Any]) -> str:
+def _recurrent(g: Graph, layer: Recurrent, w: Weights, x: dict[str, str]) -> str:
     """x: the values "obs" and "state"."""
     features = g.plan(layer.body, select(w, "body"), x["obs"])
     state = STEPS[type(layer.cell)](g, layer.cell, select(w, "cell"), features, x["state"])
-    said = g.plan(layer.head, select(w, "head"), state)
-    return g("Concat", said, state, axis=-1)
+    return g("Concat", g.plan(layer.head, select(w, "head"), state), state, axis=-1)
 
 
 def _gru(g: Graph, cell: Memory, w: Weights, x: str, state: str) -> str:
     n, (bias, again_bias) = cell.units, w["bias"]
     outer = g("Add", g("MatMul", x, g.constant(w["kernel"])), g.constant(bias))
     again = g("Add", g("MatMul", state, g.constant(w["recurrent"])), g.constant(again_bias))
-    both = (g.columns(sums, 0, 2 * n) for sums in (outer, again))
-    gates = g("Sigmoid", g("Add", *both))
+    gates = g("Sigmoid", g("Add", *(g.columns(sums, 0, 2 * n) for sums in (outer, again))))
     kept, reset = g.columns(gates, 0, n), g.columns(gates, n, 2 * n)
     old = g("Mul", reset, g.columns(again, 2 * n, 3 * n))
     new = g("Tanh", g("Add", g.columns(outer, 2 * n, 3 * n), old))
@@ -226,22 +212,19 @@ def _lerp_block(g: Graph, layer: LerpBlock, w: Weights, x: str) -> str:
     wide = g("Mul", g("MatMul", x, g.constant(w[f"wide_{KERNEL}"])), g.constant(w["scaler"]))
     wide = g.activate(layer.activation, wide)
     far = _on_sphere(g, g("MatMul", wide, g.constant(w[f"narrow_{KERNEL}"])))
-    step = g("Mul", g("Sub", far, x), g.constant(layer.steps(w)))
-    return _on_sphere(g, g("Add", x, step))
-
-
-def _unit_dense(g: Graph, layer: UnitDense, w: Weights, x: str) -> str:
-    return g.activate(layer.activation, g("MatMul", x, g.constant(w[KERNEL])))
+    return _on_sphere(g, g("Add", x, g("Mul", g("Sub", far, x), g.constant(layer.steps(w)))))
 
 
 def _unit_head(g: Graph, layer: UnitHead, w: Weights, x: str) -> str:
     hidden = g("MatMul", x, g.constant(w[f"hidden_{KERNEL}"]))
     hidden = g("Mul", hidden, g.constant(w["scaler"]))
-    out = g("Add", g("MatMul", hidden, g.constant(w[KERNEL])), g.constant(w["bias"]))
-    return g.activate(layer.activation, out)
+    return g.activate(
+        layer.activation,
+        g("Add", g("MatMul", hidden, g.constant(w[KERNEL])), g.constant(w["bias"])),
+    )
 
 
-LAYERS: dict[type[Layer], Callable[..., Any]] = {
+LAYERS: dict[type[Layer], Callable[..., str]] = {
     Dense: _dense,
     NoisyDense: _noisy_dense,
     DenseWithInputs: lambda g, layer, w, x: g("Concat", _dense(g, layer, w, x), x, axis=-1),
@@ -255,8 +238,19 @@ LAYERS: dict[type[Layer], Callable[..., Any]] = {
     OneHot: _one_hot,
     Image: _image,
     Normalize: _normalize,
-    LayerNorm: _layer_norm,
-    BatchRenorm: _batch_renorm,
+    LayerNorm: lambda g, layer, w, x: g(
+        "LayerNormalization",
+        x,
+        g.constant(w["scale"]),
+        g.constant(w["bias"]),
+        axis=-1,
+        epsilon=layer.epsilon,
+    ),
+    BatchRenorm: lambda g, layer, w, x: g(
+        "Add",
+        g("Mul", _running_norm(g, layer, w, x), g.constant(w["scale"])),
+        g.constant(w["bias"]),
+    ),
     RunningNorm: _running_norm,
     ResidualBlock: _residual,
     Scale: lambda g, layer, w, x: _beside(g, x, w["log_std"]),
@@ -270,6 +264,8 @@ LAYERS: dict[type[Layer], Callable[..., Any]] = {
     Recurrent: _recurrent,
     SphericalEmbedding: _spherical_embedding,
     LerpBlock: _lerp_block,
-    UnitDense: _unit_dense,
+    UnitDense: lambda g, layer, w, x: g.activate(
+        layer.activation, g("MatMul", x, g.constant(w[KERNEL]))
+    ),
     UnitHead: _unit_head,
 }

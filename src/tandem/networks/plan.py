@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -281,7 +281,7 @@ class Streams(Layer):
         return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
 
     def part(self, x: Tree, name: str) -> Tree:
-        """What enters the plan of that name."""
+        """The input of the plan of that name."""
         return x
 
     def joined(self, parts: list[Array]) -> Array:
@@ -292,8 +292,9 @@ class Streams(Layer):
         return {f"{k}/{n}": v for k, plan in self.plans.items() for n, v in init(plan, rng).items()}
 
     def forward(self, w: Weights, x: Tree) -> Array:
-        parts = [forward(plan, select(w, k), self.part(x, k)) for k, plan in self.plans.items()]
-        return self.joined(parts)
+        return self.joined(
+            [forward(plan, select(w, k), self.part(x, k)) for k, plan in self.plans.items()]
+        )
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         twins = [(k, Twin(plan, select(w, k))) for k, plan in self.plans.items()]
@@ -318,12 +319,15 @@ class Dueling(Layer):
     advantage: Plan
 
     @property
+    def plans(self) -> dict[str, Plan]:
+        return {"value": self.value, "advantage": self.advantage}
+
+    @property
     def frozen_names(self) -> set[str]:
-        return {f"{k}/{n}" for k in ("value", "advantage") for n in frozen(getattr(self, k))}
+        return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
 
     def init(self, rng: np.random.Generator) -> Weights:
-        streams = (("value", self.value), ("advantage", self.advantage))
-        return {f"{k}/{n}": v for k, plan in streams for n, v in init(plan, rng).items()}
+        return {f"{k}/{n}": v for k, plan in self.plans.items() for n, v in init(plan, rng).items()}
 
     def forward(self, w: Weights, x: Array) -> Array:
         v = forward(self.value, select(w, "value"), x)
@@ -380,7 +384,7 @@ class Twin:
         self.plan = plan
         self.load(weights)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Twin, (self.plan, self.weights)  # the bound steps do not travel
 
     def load(self, weights: Weights) -> None:
@@ -439,7 +443,10 @@ def activate(name: str, x: Array) -> Array:
     return x if name == "linear" else getattr(ops.of(x), name)(x)
 
 
-_INTO: Any = {"tanh": lambda x: np.tanh(x, x), "relu": lambda x: np.maximum(x, 0.0, out=x)}
+_INTO: dict[str, Callable[[Array], Array]] = {
+    "tanh": lambda x: np.tanh(x, x),
+    "relu": lambda x: np.maximum(x, 0.0, out=x),
+}
 ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu")
 
 
@@ -456,5 +463,7 @@ def draw(
         kernel = (gain * (q if fan_in >= shape[-1] else q.T)).reshape(shape)
         return {"kernel": kernel.astype(np.float32), "bias": np.zeros(shape[-1], np.float32)}
     bound = 1.0 / np.sqrt(fan_in)
-    draw = rng.uniform(-bound, bound, shape).astype(np.float32)
-    return {"kernel": draw, "bias": rng.uniform(-bound, bound, shape[-1]).astype(np.float32)}
+    return {
+        "kernel": rng.uniform(-bound, bound, shape).astype(np.float32),
+        "bias": rng.uniform(-bound, bound, shape[-1]).astype(np.float32),
+    }

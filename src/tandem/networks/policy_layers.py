@@ -41,8 +41,10 @@ class StateDependent(Dense):
         return self.units * (1 + self.inputs)
 
     def init(self, rng: np.random.Generator) -> Weights:
-        log_std = np.full((self.inputs, self.units), self.log_std, np.float32)
-        return {**super().init(rng), "log_std": log_std}
+        return {
+            **super().init(rng),
+            "log_std": np.full((self.inputs, self.units), self.log_std, np.float32),
+        }
 
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)

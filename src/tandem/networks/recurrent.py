@@ -65,14 +65,14 @@ class Memory(Layer):
         return {"kernel": kernels(self.inputs), "recurrent": kernels(self.units), "bias": bias}
 
     def entering(self, w: Weights, x: Array) -> Array:
-        """What features [rows, inputs] add to the gates, [rows, gates * units]."""
+        """The contribution of features [rows, inputs] to the gates, [rows, gates * units]."""
         raise NotImplementedError
 
     def step(self, w: Weights) -> Step:
         """A function from the state before a step and what enters then to the state after it."""
         raise NotImplementedError
 
-    def unroll(self, w: Weights, x: Array, state: Array, start: Array, sequences: Any) -> Array:
+    def unroll(self, w: Weights, x: Array, state: Array, start: Array, sequences: Array) -> Array:
         """The states after each step, [L * S, size]. x [L * S, inputs], state [S, size], start [L *
         S], sequences S."""
         xp, step = ops.of(x), self.step(w)
@@ -133,8 +133,7 @@ class LSTMCell(Memory):
         inner, n = w["recurrent"], self.units
 
         def step(state: Array, outer: Array) -> Array:
-            after = lstm(outer + state[:, :n] @ inner, state[:, n:], n)
-            return ops.of(state).concat(after, -1)
+            return ops.of(state).concat(lstm(outer + state[:, :n] @ inner, state[:, n:], n), -1)
 
         return step
 
@@ -164,13 +163,17 @@ def state_leaf(settings: Any, *before: int) -> Leaf:
 
 
 def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tree:
-    """What enters a network of these settings: beside the observation a memory's state, and where
-    an episode begins, and for a critic the action; without a memory, the observation."""
+    """The inputs of a network with these settings: beside the observation a memory's state, and
+    where an episode begins, and for a critic the action; without a memory, the observation."""
     if not settings.recurrent:
         return observation
     start = Leaf("box", (), "float32", (), (0.0,), (1.0,))
-    judged = {} if action is None else {"action": action}
-    return {"obs": observation, "state": state_leaf(settings), "start": start, **judged}
+    return {
+        "obs": observation,
+        "state": state_leaf(settings),
+        "start": start,
+        **({} if action is None else {"action": action}),
+    }
 
 
 def seeing(head: Plan, memory: str) -> Plan:
@@ -206,7 +209,11 @@ class Recurrent(Layer):
 
     @property
     def frozen_names(self) -> set[str]:
-        return {f"{k}/{n}" for k in ("body", "head") for n in frozen(getattr(self, k))}
+        return {
+            f"{k}/{n}"
+            for k, plan in (("body", self.body), ("head", self.head))
+            for n in frozen(plan)
+        }
 
     def init(self, rng: np.random.Generator) -> Weights:
         parts = (
@@ -238,7 +245,7 @@ class Recurrent(Layer):
 
 
 def beside(states: Array, x: Tree, units: int) -> Array:
-    """What enters the head: the states, or a memory's outputs beside the action, where x has
+    """The inputs of the head: the states, or a memory's outputs beside the action, where x has
     one."""
     if "action" not in x:
         return states

@@ -7,9 +7,10 @@ from typing import Any
 
 from tandem.errors import NetworkError
 from tandem.networks.plan import REGISTRY, Layer, Plan
+from tandem.types import JSONDict
 
 
-def to_json(plan: Plan) -> list[Any]:
+def to_json(plan: Plan) -> list[JSONDict]:
     """A plan as JSON data."""
     return [
         {
@@ -20,7 +21,7 @@ def to_json(plan: Plan) -> list[Any]:
     ]
 
 
-def _to_json(value: object) -> Any:
+def _to_json(value: object) -> object:
     if isinstance(value, dict):
         return {k: to_json(v) for k, v in value.items()}
     if isinstance(value, tuple) and value and isinstance(value[0], Layer):
@@ -28,7 +29,7 @@ def _to_json(value: object) -> Any:
     return value
 
 
-def from_json(data: list[Any]) -> Plan:
+def from_json(data: list[JSONDict]) -> Plan:
     """The plan that `to_json` wrote."""
     plan: list[Layer] = []
     for item in data:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tandem.errors import SettingError
 from tandem.networks.attention import Block, Parts
 from tandem.networks.defaults import Inputs, encoder
 from tandem.networks.plan import Dense, Layer, LayerNorm, Plan, Weights, width
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 EXPANSION = 4  # the hidden layer of a block, in widths of the body
 
@@ -30,8 +30,11 @@ class RunningNorm(Layer):
 
     def init(self, rng: np.random.Generator) -> Weights:
         mean, variance = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
-        count = np.zeros(1, np.float32)
-        return {"moving_mean": mean, "moving_variance": variance, "moving_count": count}
+        return {
+            "moving_mean": mean,
+            "moving_variance": variance,
+            "moving_count": np.zeros(1, np.float32),
+        }
 
     def forward(self, w: Weights, x: Array) -> Array:
         return (x - w["moving_mean"]) / ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
@@ -73,7 +76,7 @@ class ResidualBlock(Block):
             "narrow": Dense(wide, self.width, "linear", "orthogonal", gain),
         }
 
-    def run(self, f: Parts, x: Any) -> Array:
+    def run(self, f: Parts, x: Tree) -> Array:
         return x + f["narrow"](f["wide"](f["norm"](x)))
 
 
@@ -84,8 +87,11 @@ def simba(
     `on_standardized`."""
 
     def blocks(entering: int, units: int) -> Plan:
-        first = Dense(entering, units, "linear", "orthogonal")
-        return (first, *(ResidualBlock(units, activation) for _ in widths), LayerNorm(units))
+        return (
+            Dense(entering, units, "linear", "orthogonal"),
+            *(ResidualBlock(units, activation) for _ in widths),
+            LayerNorm(units),
+        )
 
     return on_standardized(blocks, "simba", 256, inputs, widths, normalize)
 

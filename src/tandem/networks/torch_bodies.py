@@ -4,7 +4,6 @@ are recognized."""
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +73,7 @@ def given(name: str, source: CustomNetwork) -> tuple[nn.Module, Plan | None]:
     return nn.Sequential(*chain(network), *head), plan + head_plan if plan is not None else None
 
 
-def _looked_at(name: str, source: CustomNetwork, body: Any) -> tuple[int, Plan | None]:
+def _looked_at(name: str, source: CustomNetwork, body: nn.Module) -> tuple[int, Plan | None]:
     """How many numbers a module puts out, and its plan if it is known."""
     if not isinstance(body, nn.Module):
         raise NetworkError(
@@ -92,8 +91,7 @@ def _looked_at(name: str, source: CustomNetwork, body: Any) -> tuple[int, Plan |
             lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros),
             "tandem.networks.torch_sequences.LastStep()",
         )
-    fix = "end its forward method with a call of .float()."
-    refuse_precision(name, "outputs", out.dtype, fix)
+    refuse_precision(name, "outputs", out.dtype, "end its forward method with a call of .float().")
     return int(out.shape[1]), recognize(body)
 
 
@@ -104,7 +102,7 @@ def _drawn(head: Plan, seed: int) -> nn.Sequential:
 
 
 def _apart(
-    name: str, source: CustomNetwork, bodies: tuple[Any, ...]
+    name: str, source: CustomNetwork, bodies: tuple[nn.Module, ...]
 ) -> tuple[nn.Module, Plan | None]:
     """Each stream of the head on a body of its own."""
     looks = [_looked_at(name, source, body) for body in bodies]
@@ -116,11 +114,11 @@ def _apart(
         nn.Sequential(*chain(b), *_drawn(h, source.seed + i))
         for i, (b, h) in enumerate(zip(bodies, heads, strict=True))
     ]
-    fork: nn.Module
-    if isinstance(source.head[0], p.Dueling):
-        fork = TorchDueling(*parts)
-    else:
-        fork = TorchStreams(source.head[0], parts)  # type: ignore[arg-type]
+    fork: nn.Module = (
+        TorchDueling(*parts)
+        if isinstance(source.head[0], p.Dueling)
+        else TorchStreams(source.head[0], parts)  # type: ignore[arg-type]
+    )
     plans = tuple((plan, out) for out, plan in looks if plan is not None)
     return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
 
@@ -152,14 +150,14 @@ def _with_memory(
     )
     with torch.no_grad():
         for name, value in layer.cell.init(rng).items():
-            getattr(module.cell, name).copy_(torch.as_tensor(value))
+            module.cell.get_parameter(name).copy_(torch.as_tensor(value))
     write(layer.head, module.head, init(layer.head, rng))
     return (module, None) if known is None else (nn.Sequential(module), (layer,))
 
 
 NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
 # the options of those whose plan has no others
-OPTIONS: dict[type[nn.Module], dict[str, Any]] = {
+OPTIONS: dict[type[nn.Module], dict[str, object]] = {
     nn.GELU: {"approximate": "none"},
     nn.ELU: {"alpha": 1.0},
     nn.Softplus: {"beta": 1.0, "threshold": 20.0},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
 from tandem.networks.torch_products import linear
 from tandem.networks.weight_norm import WeightNormConv, normalized
-from tandem.types import Array, Tree
+from tandem.types import Array, Tree, Variable
 
 ACTIVATIONS = {
     "linear": nn.Identity, "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid,
@@ -26,7 +26,11 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-FUNCTIONS: dict[str, Any] = {"linear": lambda x: x, "tanh": torch.tanh, "relu": torch.relu}
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda x: x,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+}
 
 
 class Activated(nn.Module):
@@ -74,7 +78,7 @@ class TorchNormalization(Direct):
             return super().forward(x)
         out, moved = self.plan_layer.train({**self._parameters, **self._buffers}, x)
         for name, value in moved.items():
-            getattr(self, name).copy_(value)
+            self._buffers[name].copy_(value)
         return out
 
 
@@ -85,8 +89,7 @@ class TorchWeightNormConv(Direct):
 
     def forward(self, x: Array) -> Array:
         w, layer = self._parameters, self.plan_layer
-        kernel = normalized(w).permute(3, 2, 0, 1)
-        x = nn.functional.conv2d(x, kernel, w["bias"], layer.stride)
+        x = nn.functional.conv2d(x, normalized(w).permute(3, 2, 0, 1), w["bias"], layer.stride)
         return p.activate(layer.activation, x)
 
 
@@ -169,7 +172,7 @@ class TorchCell(nn.Module):
         for name, value in layer.init(np.random.default_rng(0)).items():
             self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
-    def forward(self, x: Array, state: Tree, start: Any) -> Array:
+    def forward(self, x: Array, state: Tree, start: Array) -> Array:
         w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
         return self.plan_layer.unroll(w, x, state, start, state.shape[0])
 
@@ -210,7 +213,7 @@ def _layer(layer: p.Layer) -> nn.Module:
         return nn.LayerNorm(layer.width, layer.epsilon)
     if isinstance(layer, p.Activation):
         return ACTIVATIONS[layer.activation]()
-    special: dict[type, Any] = {
+    special: dict[type, Callable[..., nn.Module]] = {
         p.Image: TorchImage, p.Scale: TorchScale, p.Flatten: lambda _: FlattenChannelsLast(),
         **dict.fromkeys((p.Streams, p.Branches, Several, Product), TorchStreams),
         **dict.fromkeys((BatchRenorm, RunningNorm), TorchNormalization),
@@ -222,10 +225,14 @@ def _layer(layer: p.Layer) -> nn.Module:
     return special.get(type(layer), Direct)(layer)
 
 
-def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
+def tensors(plan: Plan, module: nn.Module) -> dict[str, tuple[Variable, str]]:
     """Every weight of a plan's module by the plan's name for it: (tensor; how it is turned against
     the plan's layout)."""
-    by_name: dict[str, tuple[Any, str]] = {}
+    by_name: dict[str, tuple[Variable, str]] = {}
+
+    def add(place: str, inner_plan: Plan, inner: nn.Module) -> None:
+        by_name.update({f"{place}/{n}": t for n, t in tensors(inner_plan, inner).items()})
+
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
         if type(layer) in (p.Dense, p.Conv):
             inner = part.layer if isinstance(part, Activated) else part
@@ -238,44 +245,27 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
             by_name[f"{i}/scale"], by_name[f"{i}/bias"] = (part.weight, ""), (part.bias, "")
         elif isinstance(layer, p.Streams):
             for (name, inner_plan), inner in zip(layer.plans.items(), part.parts, strict=True):
-                by_name.update(
-                    {f"{i}/{name}/{n}": t for n, t in tensors(inner_plan, inner).items()}
-                )
+                add(f"{i}/{name}", inner_plan, inner)
         elif isinstance(layer, p.Dueling):
-            for name in ("value", "advantage"):
-                by_name.update(
-                    {
-                        f"{i}/{name}/{n}": t
-                        for n, t in tensors(getattr(layer, name), getattr(part, name)).items()
-                    }
-                )
+            add(f"{i}/value", layer.value, part.value)
+            add(f"{i}/advantage", layer.advantage, part.advantage)
         elif isinstance(layer, Recurrent):
-            for name, inner_plan in (("body", layer.body), ("head", layer.head)):
-                by_name.update(
-                    {
-                        f"{i}/{name}/{n}": t
-                        for n, t in tensors(inner_plan, getattr(part, name)).items()
-                    }
-                )
+            add(f"{i}/body", layer.body, part.body)
+            add(f"{i}/head", layer.head, part.head)
             by_name.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
-        else:
-            names = getattr(part, "weight_names", ())
-            by_name.update({f"{i}/{n}": (getattr(part, n), "") for n in names})
+        elif isinstance(part, (Direct, TorchScale)):
+            by_name.update({f"{i}/{n}": (getattr(part, n), "") for n in part.weight_names})
     return by_name
 
 
-def noise(module: Any, named: dict[str, Any]) -> dict[str, torch.Tensor]:
+def noise(module: nn.Module, named: dict[str, Variable]) -> dict[str, torch.Tensor]:
     """The noise of a module's noisy layers; of those that are `named` by their names."""
     if named:
         return {n: t for n, t in named.items() if is_noise(n)}
-    layers = {
-        n: m
+    return {
+        f"{n.replace('.', '/')}/{name}": m._buffers[name]
         for n, m in module.named_modules()
         if isinstance(m, Direct) and isinstance(m.plan_layer, NoisyDense)
-    }
-    return {
-        f"{n.replace('.', '/')}/{name}": getattr(m, name)
-        for n, m in layers.items()
         for name in NoisyDense.frozen
     }
 
@@ -285,7 +275,7 @@ PLANNED = {"dense": (1, 0), "conv": (2, 3, 1, 0)}
 IN_TORCH = {"dense": (1, 0), "conv": (3, 2, 0, 1)}
 
 
-def read(plan: Plan, module: Any) -> Weights:
+def read(plan: Plan, module: nn.Module) -> Weights:
     """The weights of a plan's module, as NumPy arrays of their own."""
     with torch.no_grad():
         return {
@@ -294,7 +284,7 @@ def read(plan: Plan, module: Any) -> Weights:
         }
 
 
-def write(plan: Plan, module: Any, weights: Weights) -> None:
+def write(plan: Plan, module: nn.Module, weights: Weights) -> None:
     """Puts weights into a plan's module."""
     with torch.no_grad():
         for n, (t, turned) in tensors(plan, module).items():

@@ -4,9 +4,9 @@ large."""
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
+from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 from tandem.platforms import processor
@@ -39,12 +39,12 @@ def _product(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Array, weight: Array, bias: Array) -> Array:
+    def forward(ctx: FunctionCtx, x: Array, weight: Array, bias: Array) -> Array:
         ctx.save_for_backward(x, weight)
         return _product(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, g: Array) -> Any:
+    def backward(ctx: FunctionCtx, g: Array) -> tuple[Array | None, ...]:
         x, weight = ctx.saved_tensors
         # oneDNN's product has no gradient of its own
         product = functional.linear if torch.is_grad_enabled() else _product

@@ -1,4 +1,4 @@
-"""What stands behind an `nn.LSTM` in an `nn.Sequential`: it takes the outputs and leaves the state.
+"""Modules to put after an `nn.LSTM` in an `nn.Sequential`: they keep the outputs, not the state.
 
 nn.Sequential(nn.LSTM(3, 64, batch_first=True), LastStep(), nn.Linear(64, 64), nn.Tanh())
 """

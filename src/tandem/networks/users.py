@@ -1,24 +1,34 @@
-"""What users give as `network=`: functions that make bodies or whole networks, and modules."""
+"""The values of `network=`: functions that make bodies or whole networks, and modules."""
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tandem.errors import NetworkError, NetworkFault, ResumeError, TandemError, brief, misfit
 from tandem.networks.plan import Weights, select
-from tandem.spaces import MASK
+from tandem.spaces import MASK, Spec
+
+if TYPE_CHECKING:
+    import keras
+    import torch
+    from gymnasium import Space
+
+    Module: TypeAlias = "torch.nn.Module | keras.Layer"
+    Bodies: TypeAlias = "Module | tuple[Module, ...]"  # a tuple: one for each of actor and critic
+    NetworkFunction = Callable[[Space], Bodies]
+    Networks: TypeAlias = "dict[str, Module | NetworkFunction]"  # by role
 
 
 def body_of(
-    network: Callable[[Any], Any], space: Any, part: str, units: int = 0, pairs: bool = True
-) -> Callable[[], Any]:
+    network: NetworkFunction, space: Space, part: str, units: int = 0, pairs: bool = True
+) -> Callable[[], Bodies]:
     """A maker of bodies, by a user's function of the observation space, for a role's `part`;
     `units` of a memory are to stand on it. pairs: whether it may return a pair."""
 
-    def make() -> Any:
+    def make() -> Bodies:
         module = called(network, space)
         if not isinstance(module, tuple):
             return module
@@ -46,9 +56,9 @@ def body_of(
     return make
 
 
-def wholes_of(networks: dict[Any, Any], space: Any) -> dict[Any, Callable[[], Any]]:
+def wholes_of(networks: Networks, space: Space) -> dict[str, Callable[[], Bodies]]:
     """`whole_of` each role's. Where they share layers, so do the first copies."""
-    copied: dict[int, Any] = {}
+    copied: dict[int, object] = {}
     return {
         name: whole_of(
             one, space, copied, _apart(one, [o for n, o in networks.items() if n != name])
@@ -57,13 +67,15 @@ def wholes_of(networks: dict[Any, Any], space: Any) -> dict[Any, Callable[[], An
     }
 
 
-def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> Callable[[], Any]:
+def whole_of(
+    network: Module | NetworkFunction, space: Space, copied: dict[int, object], apart: bool
+) -> Callable[[], Bodies]:
     """A maker of fresh copies: calls a plain function, copies a module, so that a target is not the
     network itself, and the next training with it begins as this one did. The first is the module
     itself where it cannot be copied, or, unless it stands `apart`, not without the others."""
     first = True
 
-    def make() -> Any:
+    def make() -> Bodies:
         nonlocal first
         if is_function(network):
             return called(network, space)
@@ -85,7 +97,7 @@ def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> C
     return make
 
 
-def _copy(network: Any, copied: dict[int, Any]) -> Any:
+def _copy(network: Module, copied: dict[int, object]) -> Module:
     made = copy.deepcopy(network, copied)
     if hasattr(network, "trainable_variables"):  # copies of Keras's models forget what is frozen
         for new, old in zip(made._flatten_layers(), network._flatten_layers(), strict=True):
@@ -95,11 +107,11 @@ def _copy(network: Any, copied: dict[int, Any]) -> Any:
     return made
 
 
-def _apart(network: Any, others: list[Any]) -> bool:
+def _apart(network: Module, others: list[Module]) -> bool:
     """Whether a copy of it shares with theirs what it shares with them: copies of Keras's models
     share nothing."""
 
-    def parts(model: Any) -> set[int]:
+    def parts(model: Module) -> set[int]:
         if is_function(model) or not hasattr(model, "trainable_variables"):
             return set()
         return {id(x) for x in (*getattr(model, "layers", ()), *model.variables)}
@@ -107,8 +119,8 @@ def _apart(network: Any, others: list[Any]) -> bool:
     return not any(parts(network) & parts(other) for other in others)
 
 
-def called(function: Callable[[Any], Any], space: Any) -> Any:
-    """What a user's function makes for an observation space. NetworkError where it does not take
+def called(function: NetworkFunction, space: Space) -> Bodies:
+    """The result of a user's function for an observation space. NetworkError where it does not take
     one, or raises."""
     if why := misfit(function, space):
         raise NetworkError(
@@ -134,29 +146,29 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
         random.setstate(state)  # Keras draws seeds from Python's generator, which is the program's
 
 
-def for_space(observation: Any) -> str:
+def for_space(observation: Space | Spec) -> str:
     """How to build a network for a space or a Spec of observations, as advice."""
-    names = [*getattr(observation, "keys", tuple)()]
+    names = list(observation) if isinstance(observation, Mapping) else []
     entry = next((f'["{n}"]' for n in names if n != MASK), "")
     is_dict = f"{'with masks, ' * (MASK in names)}the observation is a dict with the keys"
     advice = f"use space{entry} and x{entry}: {is_dict} {', '.join(names)}"
     return advice if names else "build it for the observation space that it receives"
 
 
-def refuse_precision(role: str, has: str, dtype: Any, fix: str) -> None:
+def refuse_precision(role: str, has: str, dtype: object, fix: str) -> None:
     """NetworkError for a role's network that `has` weights or outputs of another type than
     float32."""
     if (kind := str(dtype).removeprefix("torch.")) != "float32":
         raise NetworkError(f"the network given for {role!r} has {kind} {has}.", "float32", fix)
 
 
-def is_function(network: Any) -> bool:
+def is_function(network: object) -> bool:
     """Whether this makes networks, and is none itself."""
     module = hasattr(network, "parameters") or hasattr(network, "trainable_variables")
     return callable(network) and (isinstance(network, type) or not module)
 
 
-def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: Any) -> None:
+def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: object) -> None:
     """ResumeError where the `saved` weights of a network that acts have the names of a plan's
     layers, as earlier commits wrote them for more layers than plans have now."""
     for name, network in networks.items():

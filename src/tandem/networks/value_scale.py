@@ -82,8 +82,10 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
             changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(
                 np.float32
             )
-        values = (new_mean, new_variance, new_count)
-        changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
+        changed |= {
+            n: x.astype(np.float32)
+            for n, x in zip(names, (new_mean, new_variance, new_count), strict=True)
+        }
     network.write(changed)
     ratio = now / deviation
     shift = new_mean - ratio * mean
@@ -104,6 +106,6 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float64) if isinstance(x, np.ndarray) else x
 
 
-def _number(x: Array) -> Any:
+def _number(x: Array) -> Array:
     """The only entry of x [1]; of NumPy's as a float, which changes no array's precision."""
     return float(x[0]) if isinstance(x, np.ndarray) else x[0]

@@ -351,9 +351,10 @@ def _searches(setting: Declared, told: object, hint: object) -> tuple[Search, ..
 
 def _chosen(values: Iterable[object], name: str) -> Search:
     texts = [",".join(map(str, v)) if isinstance(v, list | tuple) else v for v in values]
-    if not all(isinstance(v, bool | int | float | str) for v in texts):
+    choices = tuple(v for v in texts if isinstance(v, bool | int | float | str))
+    if len(choices) < len(texts):
         raise _odd(name, values, FORMS)
-    return Search(choices=tuple(texts))
+    return Search(choices=choices)
 
 
 def _range(name: str, told: object, part: str = "start") -> Search:
