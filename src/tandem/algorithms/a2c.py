@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from tandem import ops
 from tandem.algorithms import gsde
 from tandem.algorithms.base import Call
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
+from tandem.backends.backend import Backend
+from tandem.networks.defaults import Source
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -51,8 +53,8 @@ class A2C(OnPolicy):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: A2CSettings,

@@ -26,6 +26,7 @@ from tandem.algorithms import (
 )
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.remembering import View
+from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
@@ -34,9 +35,9 @@ from tandem.math.action_values import (
 )
 from tandem.math.masks import evenly, masked
 from tandem.math.values import munchausen
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.implicit import WithFractions
-from tandem.networks.plan import Conv, Dense, Dueling
+from tandem.networks.plan import Conv, Dense, Dueling, Plan
 from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
@@ -195,8 +196,8 @@ class DQN(remembering.RecurrentReplayAlgorithm):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: DQNSettings,
@@ -209,7 +210,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         self.begin_memories(action)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> None:
         action_spaces.discrete("dqn", action)
         critics.check_values(settings)
         if settings.munchausen:
@@ -238,7 +239,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         last = body[-1]
         hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
         units = last.units if isinstance(last, Dense) else 0
-        head: tuple[Any, ...] = (Dense(0, values.outputs),)
+        head: Plan = (Dense(0, values.outputs),)
         features = 0
         if (
             implicit
@@ -287,7 +288,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         )
         return loss, {"error": error}
 
-    def _allowed(self, view: View, network: Any, obs: Tree, **options: bool) -> Array:
+    def _allowed(self, view: View, network: Network, obs: Tree, **options: bool) -> Array:
         """A network's values of observations, those of what is forbidden lower than any."""
         values = self.values.of(lambda x: view(network, x, **options), obs)
         return masked(values, obs, self.action)
@@ -333,7 +334,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: DQNSettings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,
@@ -366,7 +367,7 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-def _check_munchausen(settings: Any) -> None:
+def _check_munchausen(settings: DQNSettings) -> None:
     if settings.values == "categorical":
         raise SettingError(
             "munchausen=True is not supported with values='categorical'.",

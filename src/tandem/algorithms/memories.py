@@ -3,13 +3,16 @@ episode begins. See networks/recurrent.py, and recurrent_batches.py for what is 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem.networks.recurrent import state_size
 from tandem.settings import Needs, setting
 from tandem.types import Tree
+
+if TYPE_CHECKING:
+    from tandem.algorithms.base import Settings
 
 GRU = "Cho et al. 2014, arXiv:1406.1078"
 LSTM = "Hochreiter & Schmidhuber 1997"
@@ -28,7 +31,7 @@ def kind() -> Any:
     return setting("gru", "with recurrent: GRU or LSTM layer", LSTM, needs=NEEDED)
 
 
-def begin(settings: Any, *rows: int) -> Tree:
+def begin(settings: Settings, *rows: int) -> Tree:
     """The states [*rows, size] where episodes begin; () without a memory."""
     size = state_size(settings)
     return np.zeros((*rows, size), np.float32) if size else ()

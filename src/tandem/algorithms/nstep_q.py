@@ -6,7 +6,7 @@ learns from single transitions."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
 from tandem.errors import SettingError
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
+from tandem.networks.defaults import Source
 from tandem.networks.plan import Dense, Dueling, Half, Plan
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -61,11 +62,11 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
     valued = True
     reported = ("q",)
 
-    def make(self, source: Any) -> None:
+    def make(self, source: Source) -> None:
         self.net, self.target = self.backend.pair("net", source)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: NStepQSettings) -> None:
         action_spaces.discrete("nstep_q", action)
         if settings.bootstrap != "sarsa":
             return
@@ -89,7 +90,7 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
             )
 
     @classmethod
-    def head(cls, action: Leaf, settings: Any) -> Plan:
+    def head(cls, action: Leaf, settings: NStepQSettings) -> Plan:
         if not settings.dueling:
             return (Dense(0, action.sizes[0]),)
         units = max(1, settings.hidden[-1] // 2) if settings.hidden else 64
@@ -107,7 +108,7 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         xp = ops.of(out)
         return xp.take(out, xp.argmax(out, -1))
 
-    def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Any) -> Array:
+    def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Array | None) -> Array:
         """What observations [...] are worth by the target's values `later` [..., A], of the best
         action by the network's `q` or their own; with `bootstrap` the mean over the policy, which
         is random with probability `epsilon`."""

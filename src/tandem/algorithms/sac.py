@@ -3,6 +3,7 @@ policy, learned temperature."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -22,12 +23,13 @@ from tandem.algorithms import (
 )
 from tandem.algorithms.base import Call
 from tandem.algorithms.remembering import View
+from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
 from tandem.math.value_distributions import cross_entropy
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
 from tandem.settings import Needs, Search, default, setting
@@ -111,8 +113,8 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: SACSettings,
@@ -141,7 +143,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             )
         self.begin_memories(action, self.critic_names(settings))
 
-    def make_critics(self, networks: dict[str, Any]) -> None:
+    def make_critics(self, networks: dict[str, Source]) -> None:
         """The critics and their targets."""
         pairs = (self.backend.pair(name, network) for name, network in networks.items())
         self.qs, self.targets = zip(*pairs, strict=True)
@@ -161,7 +163,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return self.values.n * self.values.pairs
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
         if settings.action_noise == "gsde":
             return StateDependentTanh(action.width, settings.sde_sample_freq)
         return TanhGaussian(action.width)
@@ -188,7 +190,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             gsde.check(name_of(cls), action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body = bodies.body(observation, settings.hidden, settings)
         outputs = critics.meaning(settings).outputs
         q = bodies.action_value(observation, action, settings, outputs)
@@ -209,11 +211,13 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         out = view(self.actor, obs)
         return self.squashed.sample_log_prob(out, noise)
 
-    def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+    def value(
+        self, critics: Sequence[Network], view: View, obs: Tree, action: Array
+    ) -> list[Array]:
         return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]
 
     def outputs(
-        self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array
+        self, critics: Sequence[Network], view: View, obs: Tree, action: Array
     ) -> list[Array]:
         """What each of the critics puts out, [B, ...]."""
         return [view(q, obs, action) for q in critics]

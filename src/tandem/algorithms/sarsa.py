@@ -66,7 +66,7 @@ class EpsilonGreedy(base.Algorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: base.Settings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

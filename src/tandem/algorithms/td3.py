@@ -5,7 +5,6 @@ critics."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,8 @@ from tandem import ops
 from tandem.algorithms import base, critics, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
+from tandem.backends.backend import Backend
+from tandem.networks.defaults import Source
 from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -75,8 +76,8 @@ class TD3(Deterministic):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: TD3Settings,
