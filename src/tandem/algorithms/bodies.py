@@ -18,10 +18,10 @@ from tandem.networks.weight_norm import weight_normed
 from tandem.spaces import Leaf, Spec
 
 if TYPE_CHECKING:
-    from tandem.algorithms.base import Settings
+    from tandem.algorithms.base import Algorithm, Settings
 
 Body = Literal["mlp", "simba", "simbav2"]
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "body": "mlp",
     "layer_norm": False,
     "weight_norm": False,

@@ -106,7 +106,7 @@ def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str,
 
 
 def _faults_of_settings(
-    kind: type[Algorithm], own: object, taken: frozenset[str]
+    kind: type[Algorithm], own: Any, taken: frozenset[str]
 ) -> Iterator[tuple[str, str, str]]:
     base = NEEDS[kind.needs]
     if not isinstance(own, type) or not issubclass(own, base) or not is_dataclass(own):
@@ -202,7 +202,7 @@ def _is_complete(found: object) -> bool:
 
 
 def of_file(
-    name: object,
+    name: Any,
     given: str | type | Algorithm | None,
     place: object,
     again: str,

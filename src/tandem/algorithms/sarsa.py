@@ -30,7 +30,7 @@ def bootstrap() -> Any:
     )
 
 
-def act(network: Any, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict[str, Array]]:
+def act(network: Forward, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict[str, Array]]:
     """Returns (epsilon-greedy actions for obs [N, ...], what is kept of each step), by what the
     network says and such noise."""
 

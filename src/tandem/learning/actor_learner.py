@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.on_sequences import OnSequences
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import closed_on_error
 from tandem.errors import NetworkError, NonFiniteError
 from tandem.learning.build import beside, build
@@ -30,7 +32,7 @@ class LearnerSpec(NamedTuple):
 
     conf: Config
     env_factory: EnvFactory
-    network: Any
+    network: object
 
 
 class ActorLearner(Loop):
@@ -39,6 +41,7 @@ class ActorLearner(Loop):
     replay: shared memory for what it keeps to replay; learned: what one that was lost had said of
     that, beside."""
 
+    algorithm: OnSequences
     learner: SequenceLearner
 
     def __init__(
@@ -57,7 +60,7 @@ class ActorLearner(Loop):
         self.close = environments.close
         self._span = Span(0, 0, self.steps)
         self._begin = 0  # environment steps of all when the weights were given
-        self._info: dict[str, Any] = {}
+        self._info: JSONDict = {}
         self._weights: Weights = {}
         self._gradient: dict[str, Array] = {}
         read = {role: net.read() for role, net in self.backend.networks.items()}
@@ -73,7 +76,7 @@ class ActorLearner(Loop):
             self.load_learned({**learned, "owed": 0}, {})
 
     def respond(
-        self, message: tuple[int, int, list[Any]], weights: Weights, arrays: Arrays
+        self, message: tuple[int, int, list[EnvironmentCall]], weights: Weights, arrays: Arrays
     ) -> tuple[JSONDict, dict[str, Array]]:
         """A round. message: the environment steps and updates of all so far, and calls to make in
         the environments; weights: the newest. Returns what was collected for the next gradient, and
@@ -138,12 +141,12 @@ class ActorLearner(Loop):
             yield metrics
             yield from rounds
 
-    def attribute(self, name: str, calls: list[Any]) -> list[Any]:
+    def attribute(self, name: str, calls: list[EnvironmentCall]) -> list[Any]:
         """The values of an attribute of its environments, after these calls."""
         self.collector.make_calls(calls)
         return list(self.collector.attribute(name))
 
-    def collected(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
+    def collected(self, calls: list[EnvironmentCall]) -> tuple[JSONDict, dict[str, Array]]:
         """Where its environments, after these calls, and its randomness are."""
         self.collector.make_calls(calls)
         data, arrays = self.collector.state()

@@ -10,8 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Call, Settings
+from tandem.algorithms.on_sequences import OnSequences
+from tandem.collect.collector import Actor
 from tandem.collect.trajectories import EndedEpisode, read_ended
+from tandem.envs.calls import EnvironmentCall
+from tandem.envs.factory import EnvLike
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
@@ -23,11 +27,11 @@ from tandem.networks.plan import Weights, select
 from tandem.parallel.env_factory import check_can_travel
 from tandem.parallel.transport import RayTransport, SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
-from tandem.types import Array, Batch, JSONDict, Update
+from tandem.types import Array, Batch, JSONDict, Tree, Update
 from tandem.workers.process import WorkerHandle
 
 
-def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
+def refuse(algorithm: str, needs: str, env: EnvLike, o: Any) -> None:
     """SettingError where a run cannot have `o.learners` actor-learners."""
     if o.learners == 1:
         return
@@ -37,10 +41,10 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "a3c, acer, impala or nstep_q",
             f"choose one of those, or give workers={o.learners}, which collect for one learner.",
         )
-    for what in ("workers", "runners"):
-        if getattr(o, what):
+    for what, count in (("workers", o.workers), ("runners", o.runners)):
+        if count:
             raise SettingError(
-                f"learners={o.learners} and {what}={getattr(o, what)}.",
+                f"learners={o.learners} and {what}={count}.",
                 "only one of them: learners collect by themselves",
                 f"leave {what} out.",
             )
@@ -59,10 +63,14 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     check_can_travel(env, f"learners={o.learners}")
 
 
-def refuse_statistics(learners: int, settings: Any) -> None:
+def refuse_statistics(learners: int, settings: Settings) -> None:
     """SettingError where several would have to share running statistics."""
-    for what in ("normalize_observations", "normalize_rewards"):
-        if learners > 1 and getattr(settings, what):
+    both = {
+        "normalize_observations": settings.normalize_observations,
+        "normalize_rewards": settings.normalize_rewards,
+    }
+    for what, given in both.items():
+        if learners > 1 and given:
             raise SettingError(
                 f"learners={learners} and {what}=True.",
                 "one learner: several learners would have different statistics",
@@ -92,7 +100,9 @@ class ActorLearners:
     has on this machine, in shared memory; on a cluster that is lost, but for what a checkpoint has
     of it."""
 
-    def __init__(self, spec: LearnerSpec, algorithm: Any, environments: Environments) -> None:
+    def __init__(
+        self, spec: LearnerSpec, algorithm: OnSequences, environments: Environments
+    ) -> None:
         o, count = spec.conf.options, int(spec.conf.options.learners)
         self.environments, self.n = environments, spec.env_factory.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
@@ -107,7 +117,7 @@ class ActorLearners:
         self._deadlines = [self.bound - count + 1 + i for i in range(count)]
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
-        self._arrived: list[tuple[int, dict[str, Any]]] = []
+        self._arrived: list[tuple[int, JSONDict]] = []
         self._gradients: list[Array | None] = [None] * count  # the newest of each, [size]
         self._networks, each = algorithm.backend.networks, spec.conf.settings.envs
         self.replay: SharedReplay | None = None
@@ -134,7 +144,7 @@ class ActorLearners:
     def begun_steps(self) -> int:
         return self.env_steps
 
-    def collect(self, steps: int, actor: Any, noise: Any = None) -> LearnerResult:
+    def collect(self, steps: int, actor: Actor | None, noise: Tree = None) -> LearnerResult:
         """What comes next, from whoever comes first. The one whose turn it was before goes on with
         the weights of now."""
         began = perf_counter()
@@ -262,7 +272,7 @@ class ActorLearners:
             if info["made"]:
                 self._gradients[i] = writable(arrays[f"gradient/{i}"])
 
-    def learned(self, replay: bool) -> tuple[list[Any], dict[str, Array]]:
+    def learned(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:
         """What each of them learns from, all of them at rest: the updates that it owes, and with
         `replay` what it keeps to replay."""
         if self.replay is not None:
@@ -271,7 +281,7 @@ class ActorLearners:
             return [{"owed": 0} for _ in self.group.workers], {}
         return self.ask("learned", replay)
 
-    def load_learned(self, each: list[Any], arrays: dict[str, Array]) -> None:
+    def load_learned(self, each: list[JSONDict], arrays: dict[str, Array]) -> None:
         """Gives that back."""
         self._published = {}  # the weights are others
         if self.replay is None:
@@ -280,17 +290,17 @@ class ActorLearners:
             self.replay.load_state(each, arrays)
             self.group.tell("load_learned", [(learned, {}) for learned in self.replay.learned])
 
-    def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
+    def ask(self, name: str, *arguments: object) -> tuple[list[JSONDict], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
         answers = [] if self.group.given_up else self.group.gather(name, *arguments)
         return [data for data, _ in answers], merge_arrays(answers)
 
-    def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> list[Any]:
+    def tell(self, name: str, data: Sequence[object], arrays: dict[str, Array]) -> list[Any]:
         """Gives each of them what it said, or nothing where none said anything; their answers."""
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
 
-    def make_calls(self, calls: Sequence[Any]) -> None:
+    def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
         """See `Collector.make_calls`; in each learner before the next round that it begins."""
         if calls:
             self.environments.make_calls(calls)  # which finds out what cannot be called
@@ -300,7 +310,7 @@ class ActorLearners:
         """See `Collector.attribute`; rounds under way are waited for."""
         return [x for values in self._after_calls("attribute", name) for x in values]
 
-    def _after_calls(self, name: str, *arguments: Any) -> list[Any]:
+    def _after_calls(self, name: str, *arguments: object) -> list[Any]:
         """What each learner says, all of them at rest, after all calls."""
         while len(self._arrived) + len(self._idle) < len(self.group.workers):
             self._arrive()
@@ -319,7 +329,9 @@ class ActorLearners:
 class CentralLearner(Learner):
     """Stands where a loop's learner does: makes the steps."""
 
-    def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
+    algorithm: OnSequences
+
+    def __init__(self, algorithm: OnSequences, learners: ActorLearners) -> None:
         self.algorithm = algorithm
         self.learners = learners
         self.block = algorithm.settings.rollout
@@ -359,7 +371,7 @@ class Asynchronous(Loop):
     def __init__(
         self,
         learners: ActorLearners,
-        algorithm: Any,
+        algorithm: OnSequences,
         environments: Environments,
         generators: Generators,
     ) -> None:
@@ -375,5 +387,5 @@ class Asynchronous(Loop):
     def _sync(self) -> None:
         """Actor-learners are given the weights as they go on."""
 
-    def _noise(self, begin: int) -> tuple[Any, Any]:
+    def _noise(self, begin: int) -> tuple[None, None]:
         return None, None

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 import traceback
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from tandem.learning.config import Config
 from tandem.learning.learners import compiled
 from tandem.learning.seeds import Generators
 from tandem.platforms import ENDING
+from tandem.types import JSONDict
 from tandem.workers.process import SLICE, START
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -31,7 +33,9 @@ HERE = ("localhost", "127.0.0.1", "::1")
 OVER = b"over"
 
 
-def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
+def begin(
+    conf: Config, known: Spaces, network: object, optimizer: object
+) -> Companions | Launched | None:
     """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
     where it has all its devices itself."""
     if Launch.current is not None:
@@ -43,7 +47,7 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     return Companions(make, o.devices, o.device_timeout)
 
 
-def made(conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
+def made(conf: Config, known: Spaces, network: object, optimizer: object, rank: int) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
     generators = Generators(conf.seed)
     algorithm = build(conf, known, generators, network, optimizer, rank=rank)
@@ -147,13 +151,13 @@ class Launch:
         Launch.current = self
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """The others may go."""
         Launch.current = None
         self.store.set(f"run {self.runs}", OVER)
         self.said("left", range(1, self.count), GRACE)
 
-    def said(self, what: str, ranks: Any, seconds: float) -> dict[int, str]:
+    def said(self, what: str, ranks: Collection[int], seconds: float) -> dict[int, str]:
         """What those of these ranks have said within so many seconds who have said anything."""
         found: dict[int, str] = {}
         limit = time.monotonic() + seconds
@@ -186,7 +190,7 @@ class Launch:
         self.say("left")
         return 0
 
-    def _follow(self, told: dict[str, Any]) -> bool:
+    def _follow(self, told: JSONDict) -> bool:
         kind = algorithms.get(told["config"]["algorithm"])
         conf, action = config.from_json(told["config"], kind), spaces.from_json(told["action"])
         assert isinstance(action, spaces.Leaf)

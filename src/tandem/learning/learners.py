@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms import teams
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Algorithm, Call, Forward
 from tandem.algorithms.own import is_ours, name_of
-from tandem.backends.backend import Outcome
+from tandem.backends.backend import Backend, Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import fits, normalization
 from tandem.learning.learner_state import carried, load_carried, load_stored, stored
@@ -24,6 +24,7 @@ from tandem.replay import windows
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import Goals, Hindsight
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
+from tandem.spaces import Leaf
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree
 
 CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
@@ -47,7 +48,7 @@ class Learner:
     block: int  # steps of each environment between calls
     updates: int  # made so far
 
-    def __init__(self, algorithm: Any, backend: Any, generators: Generators) -> None:
+    def __init__(self, algorithm: Any, backend: Backend, generators: Generators) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         self.block, self.updates = self.settings.block, 0
@@ -77,7 +78,7 @@ class Learner:
         raise NotImplementedError
 
 
-def compiled(algorithm: Any) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
+def compiled(algorithm: Algorithm) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
     """Its update, and that by a whole rollout, compiled: in this order in every process."""
     run, whole = algorithm.backend.compile(algorithm.update), algorithm.whole_update()
     return run, algorithm.backend.compile(whole) if whole else None
@@ -89,8 +90,8 @@ class RolloutLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
-        backend: Any,
+        algorithm: Algorithm,
+        backend: Backend,
         observation: Tree,
         generators: Generators,
         networks: dict[str, Forward],
@@ -156,10 +157,10 @@ class ReplayLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
-        backend: Any,
+        algorithm: Algorithm,
+        backend: Backend,
         observation: Tree,
-        action: Any,
+        action: Leaf,
         generators: Generators,
         folder: Path | None,
         goals: Goals | None = None,

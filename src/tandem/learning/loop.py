@@ -4,12 +4,14 @@ schedules, and no files."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from tandem.algorithms.base import Forward
+from tandem.backends.backend import Backend, Network
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.envs.calls import EnvironmentCall
@@ -33,8 +35,9 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.users import refuse_old_critics
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions, WorkerPool
+from tandem.replay.hindsight import DictGoals
 from tandem.spaces import Leaf, Spec, seen
-from tandem.types import Array, JSONDict
+from tandem.types import Array, JSONDict, Tree
 
 
 def learner_of(
@@ -43,8 +46,8 @@ def learner_of(
     action: Leaf,
     generators: Generators,
     networks: dict[str, Forward],
-    folder: Any = None,
-    goals: Any = None,
+    folder: Path | None = None,
+    goals: DictGoals | None = None,
 ) -> Learner:
     """What learns as an algorithm `needs`; `networks` are those that act and prepare. goals: how
     the environment judges them, for hindsight."""
@@ -75,16 +78,16 @@ class Loop:
     def __init__(
         self,
         algorithm: Any,
-        backend: Any,
+        backend: Backend,
         environments: Environments,
         generators: Generators,
-        folder: Any = None,
+        folder: Path | None = None,
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
         collector: type[Collector] = Collector,
-        workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Any]] | None = None,
-        goals: Any = None,
+        workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Network]] | None = None,
+        goals: DictGoals | None = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
@@ -199,10 +202,11 @@ class Loop:
 
     def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
         """Makes calls in the environment that judges goals alone, which no checkpoint holds."""
-        for call in calls if self.goals is not None and self.goals.env is not None else ():
-            call.on(self.goals.env, self.collector.environments.name)
+        if self.goals is not None and self.goals.env is not None:
+            for call in calls:
+                call.on(self.goals.env, self.collector.environments.name)
 
-    def _noise(self, begin: int) -> tuple[Any, Array]:
+    def _noise(self, begin: int) -> tuple[Actor | None, Tree]:
         """Who acts in the next block, and the randomness for it."""
         shape = (self.learner.block, self.collector.n)
         rng = self.generators("acting")
@@ -228,7 +232,7 @@ class Loop:
 
     # Saving
 
-    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+    def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
         """All that the next block depends on: JSON data, and arrays in groups. Changes nothing."""
         collector, collected = self.collector.state()
         learner, learned = self.learner.state(replay)

@@ -3,8 +3,6 @@ other."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem.types import JSONDict
@@ -28,7 +26,7 @@ class Generators:
         """As JSON data."""
         return {name: g.bit_generator.state for name, g in self._made.items()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JSONDict) -> None:
         for name, inner in state.items():
             self(name).bit_generator.state = inner
 

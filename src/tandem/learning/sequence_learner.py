@@ -4,20 +4,22 @@ buffer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.on_sequences import OnSequences
+from tandem.backends.backend import Backend
 from tandem.learning import fits, normalization
 from tandem.learning.learners import Learner, Span, averaged
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
+from tandem.spaces import Leaf
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
 
-def buffer_for(algorithm: Any, observation: Tree, action: Any) -> SequenceBuffer | None:
+def buffer_for(algorithm: OnSequences, observation: Tree, action: Leaf) -> SequenceBuffer | None:
     """The buffer that its settings ask for."""
     s = algorithm.settings
     if s.replay == "none":
@@ -46,10 +48,10 @@ class SequenceLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
-        backend: Any,
+        algorithm: OnSequences,
+        backend: Backend,
         observation: Tree,
-        action: Any,
+        action: Leaf,
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:
@@ -116,7 +118,7 @@ class SequenceLearner(Learner):
 
     def _update(
         self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False
-    ) -> tuple[dict[str, float], Any]:
+    ) -> tuple[dict[str, float], Array]:
         """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities.
         Fresh sequences are learned from under the noise that they were collected with, others under
         noise that is `redrawn`."""
