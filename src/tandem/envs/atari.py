@@ -8,14 +8,16 @@ never touched, whatever it is of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
 
-from tandem.envs.ids import plugged
+from tandem.envs.ids import plugged, registry
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
-from tandem.types import EnvKwargs
+from tandem.types import EnvKwargs, JSONDict
+
+if TYPE_CHECKING:
+    import gymnasium
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
@@ -64,34 +66,33 @@ class Preprocessing:
     )
 
 
-def is_atari(env: Any) -> bool:
+def is_atari(env: object) -> bool:
     """Whether this is the id of an Atari game."""
     if not isinstance(env, str):
         return False
     if env.startswith(("ALE/", "ale_py:")):
         return True
-    import gymnasium
-
     plugged(env)  # which may be a game of an installed package's
-    spec = gymnasium.registry.get(env)
+    spec = registry().get(env)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 
 
-def takes_preprocessing(env: Any) -> bool:
+def takes_preprocessing(env: object) -> bool:
     """Whether `Preprocessing` says something of an environment: an Atari id of ale_py's, or of
     EnvPool's."""
     return is_atari(env) or bool(getattr(env, "is_atari", False))
 
 
-def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
+def arguments(env: object, chosen: Preprocessing) -> JSONDict:
     """What to make the environment with wherever the run's agent plays; {} for one that is no Atari
     id.
 
     Raises SettingError for settings of Atari games with another environment, and for ones out of
     range."""
-    own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
+    usual, given = asdict(Preprocessing()), asdict(chosen)
+    own = {name: given[name] for name in usual}
     if not takes_preprocessing(env):
-        if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
+        if odd := [f"{n}={v}" for n, v in own.items() if v != usual[n]]:
             fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
             if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
                 stack = (
@@ -109,13 +110,14 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     return {n: v for n, v in own.items() if n not in ONLY_TRAINING}
 
 
-def training(env: Any, kwargs: EnvKwargs | None, chosen: Preprocessing) -> dict[str, Any] | None:
+def training(env: object, kwargs: EnvKwargs | None, chosen: Preprocessing) -> JSONDict | None:
     """`kwargs` of an environment with what is added for training."""
-    more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
+    given = asdict(chosen)
+    more = {n: given[n] for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
-def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, dict[str, Any]]:
+def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, JSONDict]:
     """Returns (what is done to the game, arguments of the game itself). What `kwargs` do not say
     is as for evaluation."""
     rest, options = dict(kwargs or {}), dict.fromkeys(ONLY_TRAINING, False)
@@ -123,7 +125,7 @@ def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, dict[str, Any]]:
     return Preprocessing(**options), rest
 
 
-def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
+def make(env: str, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     """Returns one game: observations uint8 [frame_stack, 84, 84], the newest picture last and zeros
     before an episode's first.
 
@@ -148,7 +150,7 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
     )
 
 
-def declared(env: Any, frames: int) -> Any:
+def declared(env: gymnasium.Env, frames: int) -> gymnasium.Env:
     """Returns the same environment, its observations declared to be stacks [frames, ...] of the
     newest pictures, the newest last, with zeros before an episode's first. A replay buffer then
     stores each picture once."""
@@ -164,7 +166,7 @@ def history(
     *,
     clip: bool = True,
     episodic: bool = True,
-) -> Any:
+) -> gymnasium.Env:
     """A game in the older manner of actor-critics: grey, 84 x 84, the newest `num_frames` pictures,
     each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
     summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
@@ -192,7 +194,9 @@ def history(
     return ClipReward(game, -1.0, 1.0) if clip else game
 
 
-def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
+def vector(
+    env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1
+) -> gymnasium.vector.VectorEnv:
     """Returns ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures
     are those of `make` bit for bit.
 
@@ -236,7 +240,7 @@ def quiet() -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-def _arguments(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(env: str, does: Preprocessing, rest: EnvKwargs) -> JSONDict:
     """Arguments of ale_py for the game of an id, one frame a step."""
     result = {**_spec(env).kwargs, **rest, "frameskip": 1}
     if does.sticky_actions >= 0:
@@ -244,13 +248,13 @@ def _arguments(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> dict[s
     return result
 
 
-def _spec(env: str) -> Any:
+def _spec(env: str) -> gymnasium.envs.registration.EnvSpec:
     import gymnasium
 
     return gymnasium.spec(env.removeprefix("ale_py:"))
 
 
-def _game(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> Any:
+def _game(env: str, does: Preprocessing, rest: EnvKwargs) -> gymnasium.Env:
     quiet()
     import gymnasium
 

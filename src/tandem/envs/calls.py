@@ -7,9 +7,14 @@ import copy
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tandem.envs.functions import has_methods
 from tandem.errors import EnvironmentFault, SettingError, TandemError, UnknownNameError, nearest
+from tandem.types import JSONDict
+
+if TYPE_CHECKING:
+    import gymnasium
 
 INSIDE = ("env", "inner", "aec_env")  # attributes that hold what a wrapper or adapter is around
 UNSEALED = (
@@ -22,11 +27,11 @@ class EnvironmentCall(NamedTuple):
     """A call of a method, or with `sets` an attribute to set to `arguments[0]`. JSON data."""
 
     name: str
-    arguments: list[Any]
-    keywords: dict[str, Any]
+    arguments: list[object]
+    keywords: JSONDict
     sets: bool = False
 
-    def on(self, env: Any, title: str) -> None:
+    def on(self, env: gymnasium.Env, title: str) -> None:
         """Makes the call in one environment, or in a vector that defines the name. title: what
         errors call it."""
         owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
@@ -50,7 +55,7 @@ def checked(call: EnvironmentCall) -> EnvironmentCall:
         ) from error
 
 
-def find(env: Any, name: str, title: str) -> Any:
+def find(env: gymnasium.Env, name: str, title: str) -> gymnasium.Env:
     """The wrapper, environment or vector that defines an attribute. UnknownNameError where none
     does."""
     if (layer := _defining(env, name)) is not None:
@@ -72,7 +77,7 @@ def sealed(name: str, title: str, fix: str) -> SettingError:
     )
 
 
-def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
+def in_vector(vector: gymnasium.vector.VectorEnv, call: EnvironmentCall, title: str) -> None:
     """Makes a call in a vector: in itself where it defines the name, else in its environments."""
     if _is_own(vector, call.name):
         call.on(vector, title)
@@ -87,7 +92,7 @@ def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
             inner.call(call.name, *arguments, **keywords)
 
 
-def from_vector(vector: Any, name: str, title: str) -> list[Any]:
+def from_vector(vector: gymnasium.vector.VectorEnv, name: str, title: str) -> list[object]:
     """The values of an attribute in the environments of a vector, or its own, for each of them."""
     if _is_own(vector, name):
         return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
@@ -110,7 +115,7 @@ def told(title: str, name: str) -> Iterator[None]:
         ) from error
 
 
-def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
+def layers(env: gymnasium.Env, inside: Sequence[str] = ("env",)) -> Iterator[gymnasium.Env]:
     """The wrappers of an environment, or of a vector of them, outermost first, and itself. inside:
     the attributes that hold what the next one is around."""
     while env is not None:
@@ -119,7 +124,7 @@ def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
         env = next((held[key] for key in inside if key in held), None)
 
 
-def _defining(env: Any, name: str) -> Any:
+def _defining(env: gymnasium.Env, name: str) -> gymnasium.Env | None:
     """The outermost layer that has an attribute itself, not by passing it on; or None."""
     for layer in layers(env, INSIDE):
         if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
@@ -127,7 +132,16 @@ def _defining(env: Any, name: str) -> Any:
     return None
 
 
-def _is_own(vector: Any, name: str) -> bool:
+def _is_own(vector: gymnasium.vector.VectorEnv, name: str) -> bool:
     """Whether a vector has an attribute itself, or its environments cannot be reached."""
-    reaches = callable(getattr(vector.unwrapped, "call", None))
-    return not reaches or _defining(vector, name) is not None
+    return not has_methods(vector.unwrapped, "call") or _defining(vector, name) is not None
+
+
+def spec_of(env: object) -> gymnasium.envs.registration.EnvSpec | None:
+    """What an environment, or a vector, is registered as; None for one that is not."""
+    return getattr(env, "spec", None)
+
+
+def metadata_of(env: object) -> JSONDict:
+    """The metadata of an environment, {} where it has none."""
+    return getattr(env, "metadata", None) or {}

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import importlib
-from types import SimpleNamespace
+from dataclasses import asdict
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from tandem.envs import atari
 from tandem.errors import EngineError, SettingError, UnknownNameError
-from tandem.types import Array, EnvKwargs, Info
+from tandem.types import Array, EnvKwargs, Info, JSONDict
 
 PREFIX = "envpool/"
 # what `atari.Preprocessing` calls it -> what EnvPool does; whole rewards come in any case
@@ -24,7 +25,7 @@ ATARI = {
 }
 
 
-def is_id(env: Any) -> bool:
+def is_id(env: object) -> bool:
     """Whether this is the id of one of EnvPool's."""
     return isinstance(env, str) and env.startswith(PREFIX)
 
@@ -40,7 +41,7 @@ def clips(kwargs: EnvKwargs | None) -> bool:
     return atari.split(kwargs)[0].clip_rewards
 
 
-def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> Any:
+def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> EnvPoolVectorEnv:
     """Returns the vector of an id; its seeds are fixed here.
 
     kwargs: EnvPool's own, as in num_threads=4; of an Atari game also those of
@@ -50,7 +51,7 @@ def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> An
     game, given = is_atari(env), dict(kwargs)
     if game:
         does, given = atari.split(kwargs)
-        given |= {theirs: getattr(does, ours) for ours, theirs in ATARI.items()}
+        given |= {theirs: asdict(does)[ours] for ours, theirs in ATARI.items()}
         if does.sticky_actions >= 0:
             given["repeat_action_probability"] = does.sticky_actions
     unknown = [name for name in given if name not in _config(env)]
@@ -84,7 +85,7 @@ class EnvPoolVectorEnv:
         if stack > 1:
             self.single_observation_space.stack = stack
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, Info]:
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, Info]:
         """Begins all episodes; the seed is that of the pool, and `seed` says no more of it."""
         obs, info = self._pool.reset()
         self._ended[:] = True
@@ -116,7 +117,7 @@ class EnvPoolVectorEnv:
         return obs
 
 
-def _config(env: str) -> dict[str, Any]:
+def _config(env: str) -> JSONDict:
     """The arguments of an id, with their defaults."""
     library, name = _library(env), env.removeprefix(PREFIX)
     known = library.list_all_envs()
@@ -125,7 +126,7 @@ def _config(env: str) -> dict[str, Any]:
     return dict(library.make_spec(name).config._asdict())
 
 
-def _library(env: str) -> Any:
+def _library(env: str) -> ModuleType:
     try:
         return importlib.import_module("envpool")
     except ImportError as error:

@@ -7,14 +7,15 @@ import re
 import warnings
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
+from tandem.envs.calls import spec_of
 from tandem.envs.envpool import is_id as is_envpool
-from tandem.envs.ids import attribute, guarded, register
+from tandem.envs.ids import attribute, guarded, register, registry
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
@@ -33,6 +34,9 @@ from tandem.errors import (
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
 from tandem.types import Array, EnvKwargs, Tree, leaves
+
+if TYPE_CHECKING:
+    import gymnasium
 
 __all__ = [
     "Environments",
@@ -64,8 +68,9 @@ def environment_name(env: EnvLike) -> str:
         return str(env)
     if isinstance(env, VectorSource):
         return env.name
-    if not isinstance(env, type) and getattr(env, "spec", None) is not None:
-        return str(env.spec.id)  # of a wrapper's class it is a property
+    # of a wrapper's class it is a property
+    if not isinstance(env, type) and (spec := spec_of(env)) is not None:
+        return str(spec.id)
     if is_instance(env):
         return type(env.unwrapped).__name__
     if isinstance(env, partial):  # which has no name of its own
@@ -73,7 +78,7 @@ def environment_name(env: EnvLike) -> str:
     return str(getattr(env, "__name__", type(env).__name__))
 
 
-def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
+def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     """A Gymnasium environment.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), a class or function of a module
@@ -87,6 +92,12 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     packages are not installed, SettingError for arguments that do not fit.
     """
     import gymnasium
+
+    def of_id(name: str) -> gymnasium.Env:
+        """An id's environment, or what a class or function of a module makes."""
+        if (own := attribute(name)) is not None:
+            return make(own, kwargs)
+        return gymnasium.make(name, disable_env_checker=True, **(kwargs or {}))
 
     _refuse_vector(env)
     if isinstance(env, Wrapped):
@@ -103,7 +114,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     if isinstance(env, str) and env.startswith("classic/"):
         return versus.classic(env, kwargs)
     if isinstance(env, str):
-        return guarded(env, lambda: _of_id(env, dict(kwargs or {})))
+        return guarded(env, lambda: of_id(env))
     makes = callable(env) and not (is_instance(env) or functions.is_one(env))
     if kwargs and not makes:
         raise SettingError(
@@ -128,7 +139,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
         return functions.view(instance, name=environment_name(env))
     if instance is not None and pettingzoo.in_turn(instance) and not pettingzoo.together(instance):
         return versus.Versus(instance)
-    if hasattr(instance, "possible_agents"):
+    if pettingzoo.has_agents(instance):
         return teams.team(instance)
     if not isinstance(instance, gymnasium.Env):
         raise SettingError(
@@ -144,15 +155,6 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "wrap an older interface: tandem.envs.plain.Plain(env).",
         )
     return instance
-
-
-def _of_id(name: str, kwargs: dict[str, Any]) -> Any:
-    """An id's environment, or what a class or function of a module makes."""
-    import gymnasium
-
-    if (own := attribute(name)) is not None:
-        return make(own, kwargs)
-    return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
 
 def versioned(env: EnvLike) -> EnvLike:
@@ -182,7 +184,9 @@ def _refuse_vector(env: EnvLike) -> None:
         )
 
 
-def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -> tuple[Any, Any]:
+def spaces_of(
+    env: EnvLike, kwargs: EnvKwargs | None = None, made: gymnasium.Env | None = None
+) -> tuple[gymnasium.Space, gymnasium.Space]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
     it, unless it is in `made` already, which is left open; or of one of a vector. Masks that it
     gives in its info are a part of the former, see `envs.action_masks`. Raises SpaceError where it
@@ -275,7 +279,7 @@ def separate(env: EnvLike) -> EnvLike:
     return copied
 
 
-def spare(env: Any) -> Any:
+def spare(env: gymnasium.Env) -> gymnasium.Env:
     """The environment or vector itself; a copy if a run steps it now, see `separate`."""
     return separate(env) if is_shared(env) else env
 
@@ -380,12 +384,12 @@ def _plain(
     mode: Mode = "plain",
 ) -> Environments:
 
-    def made(i: int) -> Any:
+    def made(i: int) -> gymnasium.Env:
         with opening(episode_seed(seed, first + i, 0)):
             return make(env, kwargs)
 
     one = made(0)
-    if mode != "plain" and hasattr(one, "together"):  # functional
+    if mode != "plain" and functions.has_methods(one, "together"):  # functional
         return one.together(n, seed, first)
     if mode == "native":
         one.close()
@@ -397,7 +401,7 @@ def _plain(
         return _stepped(env, envs, seed, first)
 
 
-def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
+def _stepped(env: EnvLike, envs: list[gymnasium.Env], seed: int, first: int) -> Stepped:
     n, one = len(envs), envs[0]
     if len({id(getattr(e.unwrapped, "inner", e.unwrapped)) for e in envs}) < n:
         raise SettingError(
@@ -456,10 +460,8 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
 
 
 def _has_native(env: EnvLike) -> bool:
-    import gymnasium
-
     if not isinstance(env, str) or isinstance(env, Wrapped):
         return False
     register(env)
-    spec = gymnasium.registry.get(env)
+    spec = registry().get(env)
     return spec is not None and spec.vector_entry_point is not None and not spec.additional_wrappers

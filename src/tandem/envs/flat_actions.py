@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,6 +12,7 @@ from tandem.envs.action_masks import Masked, gives_masks, with_masks
 from tandem.envs.opening import reset
 from tandem.errors import SpaceError
 from tandem.spaces import action_leaf
+from tandem.types import Array, Info, Tree
 from tandem.vector_actions import restored, vector_space
 
 
@@ -20,22 +20,22 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
     """Takes vectors for the environment's actions, see `spaces.vector_space`; actions as the
     environment has them are handed on."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.ActionWrapper.__init__(self, env)
         self.action_space = vector_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
-    def reset(self, **kwargs: Any) -> Any:
+    def reset(self, **kwargs: object) -> tuple[Tree, Info]:
         return reset(self.env, **kwargs)
 
-    def action(self, action: Any) -> Any:
+    def action(self, action: Array) -> Array:
         if isinstance(action, np.ndarray) and action.shape == self.action_space.shape:
             return self._restored(action)
         return action
 
 
-def adapted(envs: Sequence[Any]) -> list[Any]:
+def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
     """Returns environments of one kind as algorithms take them: masks are in observations, and
     actions of one agent are numbers or vectors."""
     first = envs[0]

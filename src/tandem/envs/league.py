@@ -4,23 +4,28 @@ where a game is made."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 import numpy as np
 
-from tandem.envs.factory import environment_name, make, random_actions
+from tandem.envs.factory import EnvLike, environment_name, make, random_actions
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Weights, select
 from tandem.spaces import Leaf
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
+if TYPE_CHECKING:
+    import gymnasium
+
+    from tandem.envs.versus import Versus
+
 
 class Player(Protocol):
     """Whoever may sit on the other side; every `Agent` may."""
 
-    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Tree]:
         """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
         them, what to be given as `state` at the next move); state is None at a game's first."""
 
@@ -31,7 +36,7 @@ class RandomPlayer:
     def __init__(self, action: Leaf) -> None:
         self.action = action
 
-    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Tree]:
         return random_actions(self.action, 1, rng, obs), None
 
 
@@ -46,9 +51,9 @@ class League:
         self.made: Callable[[dict[str, Weights]], Player] | None = None
         self._weights: dict[int, dict[str, Weights]] = {}
         self._players: dict[int, Player] = {}
-        self._tables: WeakSet[Any] = WeakSet()
+        self._tables: WeakSet[Versus] = WeakSet()
 
-    def seat(self, table: Any) -> None:
+    def seat(self, table: Versus) -> None:
         """Lets a game draw its opponents here."""
         self._tables.add(table)
         table.league = self
@@ -118,13 +123,13 @@ class LeagueEnvFactory:
     """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
     league."""
 
-    def __init__(self, env: Any, league: League, kwargs: EnvKwargs | None = None) -> None:
+    def __init__(self, env: EnvLike, league: League, kwargs: EnvKwargs | None = None) -> None:
         self.env = env
         self.league = league
         self.kwargs = kwargs
         self.__name__ = environment_name(env)
 
-    def __call__(self) -> Any:
+    def __call__(self) -> gymnasium.Env:
         import gymnasium
         from gymnasium import wrappers
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from weakref import WeakSet
 
 from tandem.envs import functions
@@ -11,7 +10,7 @@ from tandem.envs.vector import Environments
 running: WeakSet[Environments] = WeakSet()  # of the runs of this process
 
 
-def parts(env: Any, found: dict[int, Any] | None = None) -> dict[int, Any]:
+def parts(env: object, found: dict[int, object] | None = None) -> dict[int, object]:
     """An environment or vector and every one that it holds, such as what a wrapper wraps, by id."""
     found = {} if found is None else found
     if id(env) not in found:
@@ -25,16 +24,15 @@ def parts(env: Any, found: dict[int, Any] | None = None) -> dict[int, Any]:
     return found
 
 
-def is_shared(env: Any) -> bool:
+def is_shared(env: object) -> bool:
     """Whether a run steps this environment or vector now, or one that it holds."""
     return any(parts(env).keys() & parts(other).keys() for other in tuple(running))
 
 
-def _is_environment(x: Any) -> bool:
+def _is_environment(x: object) -> bool:
     # a simulator, or what `Plain` wraps, has no spaces; pure functions have no state to share
     return (
         not isinstance(x, type)
-        and hasattr(x, "reset")
-        and hasattr(x, "step")
+        and functions.has_methods(x, "reset", "step")
         and not functions.is_one(x)
     )

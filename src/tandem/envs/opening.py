@@ -6,16 +6,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tandem.envs.calls import spec_of
 from tandem.envs.vector import opened
+from tandem.types import Info, Tree
+
+if TYPE_CHECKING:
+    import gymnasium
 
 _KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
 _seed: ContextVar[int] = ContextVar("seed", default=0)
 
 
 @contextmanager
-def opening(seed: int, env: Any = None) -> Iterator[None]:
+def opening(seed: int, env: object = None) -> Iterator[None]:
     """Within it, `look` resets environments with the seed of the episode that they begin with.
 
     env: an object that may have been stepped since an earlier look, which is forgotten."""
@@ -27,7 +32,7 @@ def opening(seed: int, env: Any = None) -> Iterator[None]:
         _seed.reset(token)
 
 
-def look(env: Any) -> Any:
+def look(env: gymnasium.Env) -> tuple[Tree, Info]:
     """What the environment's first `reset` returned; it is reset if it was not looked at before."""
     kept = _attributes(env).get(_KEPT)
     if kept is None:
@@ -36,12 +41,12 @@ def look(env: Any) -> Any:
     return kept[1]
 
 
-def amend(env: Any, came: Any) -> None:
+def amend(env: gymnasium.Env, came: tuple[Tree, Info]) -> None:
     """Keeps `came` instead of what `look` returned."""
     _attributes(env)[_KEPT] = _attributes(env)[_KEPT][0], came
 
 
-def reset(env: Any, **given: Any) -> Any:
+def reset(env: gymnasium.Env, **given: object) -> tuple[Tree, Info]:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
     kept = _attributes(env).pop(_KEPT, None)
     if kept is not None and kept[0] == given:
@@ -49,11 +54,11 @@ def reset(env: Any, **given: Any) -> Any:
     return opened(_name(env), env.reset(**given))
 
 
-def _name(env: Any) -> str:
-    spec = getattr(env, "spec", None)
+def _name(env: gymnasium.Env) -> str:
+    spec = spec_of(env)
     return str(spec.id) if spec is not None else type(getattr(env, "unwrapped", env)).__name__
 
 
-def _attributes(env: Any) -> dict[str, Any]:
+def _attributes(env: object) -> dict[str, Any]:
     found = getattr(env, "__dict__", None)
     return found if isinstance(found, dict) else {}  # a class has a view of them

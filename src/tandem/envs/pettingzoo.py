@@ -9,8 +9,11 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
+from tandem.envs.calls import metadata_of
+from tandem.envs.functions import has_methods
 from tandem.errors import EngineError, UnknownNameError
 
 
@@ -30,7 +33,7 @@ def _package(family: str) -> str:
     return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
 
 
-def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
+def by_id(name: str, kind: str, known: Iterable[str]) -> ModuleType:
     """Returns the module of the environment FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the
     others of PettingZoo.
 
@@ -44,7 +47,7 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
         with warnings.catch_warnings():
             # of importing a game, by which PettingZoo means its own API
             warnings.simplefilter("ignore", DeprecationWarning)
-            module: Any = importlib.import_module(path)
+            module = importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name != path:
             raise EngineError(
@@ -58,6 +61,11 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     return module
 
 
+def has_agents(env: object) -> bool:
+    """Whether this is an environment of several agents."""
+    return hasattr(env, "possible_agents")
+
+
 def in_turn(env: Any) -> bool:
     """Whether this has PettingZoo's AEC interface. A class of its own may set `agent_selection` no
     sooner than in `reset`; one with the parallel interface may have a method `observe` too."""
@@ -65,7 +73,7 @@ def in_turn(env: Any) -> bool:
     def takes_turns() -> bool:
         return any(hasattr(env, name) for name in ("agent_selection", "agent_iter", "last"))
 
-    if not hasattr(env, "possible_agents") or not callable(getattr(env, "observe", None)):
+    if not has_agents(env) or not has_methods(env, "observe"):
         return False
     if not takes_turns():
         with suppress(Exception):  # whoever resets it for good tells of that
@@ -73,6 +81,6 @@ def in_turn(env: Any) -> bool:
     return takes_turns()
 
 
-def together(env: Any) -> bool:
+def together(env: object) -> bool:
     """Whether an environment of several agents says that they may move together."""
-    return bool((getattr(env, "metadata", None) or {}).get("is_parallelizable", False))
+    return bool(metadata_of(env).get("is_parallelizable", False))

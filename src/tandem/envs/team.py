@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.calls import metadata_of
 from tandem.envs.opening import look, reset
-from tandem.envs.pettingzoo import by_id, ids, in_turn, together
+from tandem.envs.pettingzoo import by_id, has_agents, ids, in_turn, together
 from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
@@ -45,7 +46,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, env: Any) -> None:
         self.inner, self.names = env, list(env.possible_agents)
-        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.metadata = dict(metadata_of(env) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
         if not (count := len(self.names)):
             raise SpaceError(
@@ -70,7 +71,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self.discrete = self._actions[0].kind == "discrete"
         if self.discrete:
             self.choices = max(x.sizes[0] for x in self._actions)
-            self.action_space: Any = spaces.MultiDiscrete([self.choices] * count)
+            self.action_space: spaces.Space = spaces.MultiDiscrete([self.choices] * count)
         else:
             self._axes = max(x.width for x in self._actions)
             low = np.full((count, self._axes), -1.0, np.float32)
@@ -106,7 +107,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         )
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
 
-    def reset(self, *, seed: int | None = None, **kwargs: Any) -> tuple[Tree, Info]:
+    def reset(self, *, seed: int | None = None, **kwargs: object) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         obs, infos = self._checked(reset(self.inner, seed=seed, **kwargs))
         return self._observed(obs, infos, self.inner.agents), {}
@@ -143,13 +144,13 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         info: Info = {"rewards": each} | ({SUCCESS: all(said)} if said else {})
         return joint, float(each.mean()), over and not cut, over and bool(cut), info
 
-    def render(self) -> Any:
+    def render(self) -> object:
         return self.inner.render()
 
     def close(self) -> None:
         self.inner.close()
 
-    def _checked(self, both: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _checked(self, both: Any) -> tuple[dict[str, Tree], dict[str, Info]]:
         """What a reset of the environment returned: (observations, infos) by agent."""
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
@@ -203,11 +204,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         mask[:size] = 1 if own is None else np.asarray(own) != 0
         return mask
 
-    def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Any:
+    def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Array | None:
         beside = obs[name].get(MASK) if self._nested[name] and name in obs else None
         return beside if beside is not None else infos.get(name, {}).get(MASK)
 
-    def _action(self, i: int, action: Any) -> Any:
+    def _action(self, i: int, action: Array) -> int | Array:
         x = self._actions[i]
         if self.discrete:
             return int(action) + x.start
@@ -220,7 +221,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             return None
 
 
-def _type_names(x: Any) -> str:
+def _type_names(x: object) -> str:
     parts = f" of {', '.join(type(part).__name__ for part in x)}" if isinstance(x, tuple) else ""
     return f"a {type(x).__name__}{parts}"
 
@@ -251,11 +252,11 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     """
     if isinstance(env, str):
         env = _by_id(env, dict(kwargs or {}))
-    if isinstance(env, type) or (callable(env) and not hasattr(env, "possible_agents")):
+    if isinstance(env, type) or (callable(env) and not has_agents(env)):
         env = env()
     if isinstance(env, Team):
         return env
-    if not hasattr(env, "possible_agents"):
+    if not has_agents(env):
         raise SettingError(
             f"{type(env).__name__} has no possible_agents.",
             "a PettingZoo environment (parallel or AEC), or a callable that returns one",
@@ -275,12 +276,12 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     return Team(env)
 
 
-def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
+def _by_id(name: str, kwargs: EnvKwargs) -> Any:
     module = by_id(name, "environment of several agents", ids(*FAMILIES))
     if name.startswith("mpe/"):
         # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
         return module.raw_env(**kwargs)
-    make: Any = getattr(module, "parallel_env", None) or module.env
+    make = getattr(module, "parallel_env", None) or module.env
     return make(**kwargs)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tandem.envs.tensors import is_finite, to_numpy
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree, leaves
+
+if TYPE_CHECKING:
+    import gymnasium
 
 Arrays = dict[str, Array]
 SUCCESS = "is_success"  # in the info of Gymnasium-Robotics and Stable-Baselines3
@@ -53,8 +56,8 @@ class Environments(ABC):
 
     n: int
     name: str
-    observation_space: Any  # of one environment, as Gymnasium has it
-    action_space: Any
+    observation_space: gymnasium.Space  # of one environment, as Gymnasium has it
+    action_space: gymnasium.Space
     observation: Spec
     parts: dict[str, Leaf]  # of an observation, by name; "" where it is one array
     action: Leaf
@@ -62,11 +65,15 @@ class Environments(ABC):
     resumable = True  # whether there is a state of them; else a resumed run begins new episodes
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
-    around: Any = None  # one of the environments, or their vector, with the wrappers around it
+    around: gymnasium.Env | None = (
+        None  # one of the environments, or their vector, with the wrappers around it
+    )
     unsealed = "give vectorization='plain'."  # what allows calls in them
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
-    def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
+    def __init__(
+        self, name: str, n: int, observation_space: gymnasium.Space, action_space: gymnasium.Space
+    ) -> None:
         self.name, self.n = name, n
         self.observation_space, self.action_space = observation_space, action_space
         self.observation = spec = observation_spec(observation_space)
@@ -125,7 +132,7 @@ class Environments(ABC):
     def _call(self, call: EnvironmentCall) -> None:
         raise sealed(call.name, self.name, self.unsealed)
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         """The values of an attribute in the environments, or in the wrappers around them."""
         raise sealed(name, self.name, self.unsealed)
 
@@ -190,7 +197,7 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
-def close(name: str, envs: Iterable[Any]) -> None:
+def close(name: str, envs: Iterable[gymnasium.Env]) -> None:
     """Close each environment or vector; one that raises is noted, and the others are closed."""
     for env in envs:
         with attempt(f"close of {name} failed"):
@@ -198,7 +205,7 @@ def close(name: str, envs: Iterable[Any]) -> None:
 
 
 @contextmanager
-def closed_on_error(*closes: Callable[[], Any]) -> Iterator[None]:
+def closed_on_error(*closes: Callable[[], object]) -> Iterator[None]:
     """Call these functions, which close environments or end who has them, if the block raises."""
     try:
         yield
@@ -209,7 +216,7 @@ def closed_on_error(*closes: Callable[[], Any]) -> Iterator[None]:
         raise
 
 
-def success_of(info: Any) -> float | None:
+def success_of(info: object) -> float | None:
     """Whether an episode was a success, 1 or 0, by the info of its last step; None if that has no
     `is_success`."""
     value = info.get(SUCCESS) if isinstance(info, Mapping) else None
@@ -234,14 +241,14 @@ def _zeros(size: int) -> Array:
     return np.zeros(size, np.float32)
 
 
-def storable(value: Any, spec: Leaf) -> bool:
+def storable(value: Tree, spec: Leaf) -> bool:
     """Whether an observation can be stored in the dtype of its space. Floats are never cut to
     whole numbers, and whole numbers have to lie in the range of the dtype."""
     x = np.asarray(value)
     return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: Array) -> bool:
     if isinstance(x, np.ndarray):
         return x.dtype.kind != "f" or all_finite(x)
     return is_finite(x)
@@ -354,7 +361,7 @@ def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> Envir
     )
 
 
-def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
+def wrong_reward(name: str, rewards: Sequence[Tree]) -> EnvironmentFault:
     env = next(
         (
             i
@@ -372,7 +379,7 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
     )
 
 
-def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
+def wrong_flag(name: str, what: str, flags: Sequence[Tree]) -> EnvironmentFault:
     env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
     one = f"bool({what})" if np.size(flags[env]) == 1 else f"bool({what}.all()), or of any(),"
     return EnvironmentFault(

@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.envs import envpool, functions
+from tandem.envs.calls import spec_of
 from tandem.envs.ids import guarded
 from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
@@ -19,6 +20,9 @@ from tandem.errors import SettingError, misfit
 from tandem.platforms import FROM_TERMINAL
 from tandem.settings import named_here
 from tandem.types import EnvKwargs
+
+if TYPE_CHECKING:
+    import gymnasium
 
 FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
 
@@ -36,15 +40,16 @@ class VectorSource:
     def __init__(
         self,
         name: str,
-        build: Callable[..., Any] | None,
-        vector: Any = None,
+        build: Callable[..., gymnasium.vector.VectorEnv] | None,
+        vector: gymnasium.vector.VectorEnv | None = None,
         path: str = "",
         is_atari: bool = False,
     ) -> None:
         self.name, self.path, self.is_atari = name, path, is_atari
         self._build, self._vector = build, vector
         self._fills = named_by(build)
-        self._first: tuple[VectorEnvironments, Any] | None = None  # and what it was made with
+        # and what it was made with
+        self._first: tuple[VectorEnvironments, tuple[object, ...]] | None = None
 
     @property
     def is_object(self) -> bool:
@@ -72,7 +77,9 @@ class VectorSource:
         n: int | None,
         seed: int,
         kwargs: EnvKwargs | None = None,
-        check: Callable[[Any], Any] = lambda vector: vector,
+        check: Callable[[gymnasium.vector.VectorEnv], gymnasium.vector.VectorEnv] = lambda vector: (
+            vector
+        ),
     ) -> VectorEnvironments:
         """The vector, ready to be reset: the object, or one made for it, which its `close` closes.
 
@@ -107,7 +114,9 @@ class VectorSource:
             close(self.name, [self._vector])
             self._vector = None
 
-    def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
+    def _made(
+        self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None
+    ) -> gymnasium.vector.VectorEnv:
         """A vector for the given beginning of all its episodes."""
         given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
         for name, value in (("num_envs", n), ("seed", at)):
@@ -191,7 +200,9 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
     return source
 
 
-def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
+def called(
+    name: str, build: Callable[..., gymnasium.vector.VectorEnv], kwargs: EnvKwargs
+) -> gymnasium.vector.VectorEnv:
     """What `build` makes. Processes that it forks hear neither Ctrl-C nor a closing terminal, so
     that the block under way is finished; a signal that comes meanwhile is heard when it has
     returned."""
@@ -216,7 +227,7 @@ def _interrupts_later() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
+def _function_name(function: Callable[..., object], kwargs: EnvKwargs | None) -> str:
     """The id that it is to make, where that is in `kwargs` (as of `gymnasium.make_vec`); or its
     own."""
     if isinstance(identity := (kwargs or {}).get("id"), str):
@@ -225,17 +236,17 @@ def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
-def _spec_id(vector: Any) -> str:
-    return str(getattr(getattr(vector, "spec", None), "id", None) or "")
+def _spec_id(vector: object) -> str:
+    return str(getattr(spec_of(vector), "id", None) or "")
 
 
-def _is_vector_class(env: Any) -> bool:
+def _is_vector_class(env: object) -> bool:
     from gymnasium.vector import VectorEnv
 
     return isinstance(env, type) and issubclass(env, VectorEnv)
 
 
-def named_by(function: Callable[..., Any] | None) -> set[str]:
+def named_by(function: Callable[..., object] | None) -> set[str]:
     """Which arguments of `FILLED` a function names."""
     try:
         parameters = inspect.signature(function).parameters if function is not None else {}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import types
 from contextlib import closing, suppress
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem.envs.calls import layers
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError
-from tandem.types import Array
+from tandem.types import Array, JSONDict
+
+if TYPE_CHECKING:
+    import gymnasium
 
 _FIXED = (
     type,
@@ -24,7 +27,7 @@ _FIXED = (
 )
 
 
-def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
+def snapshot(envs: gymnasium.vector.VectorEnv, arrays: Arrays) -> list[JSONDict]:
     """The attributes of a vector environment and of each wrapper around it, outermost first, as
     JSON; arrays go to `arrays`.
 
@@ -40,7 +43,7 @@ def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
     ]
 
 
-def restore(envs: Any, data: list[Any], arrays: Arrays) -> None:
+def restore(envs: gymnasium.vector.VectorEnv, data: list[JSONDict], arrays: Arrays) -> None:
     """Give a vector environment the attributes that `snapshot` took."""
     for layer, saved in zip(layers(envs), data, strict=True):
         for key, node in saved.items():
@@ -58,7 +61,7 @@ def _alike(a: Array, b: Array) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and b.flags.writeable)
 
 
-def inner_environment(envs: Any) -> Any:
+def inner_environment(envs: gymnasium.vector.VectorEnv) -> gymnasium.Env | None:
     """One of a vector's environments; one like them, closed, where they are in other processes;
     None for a vector of another kind."""
     inner = getattr(envs, "unwrapped", envs)

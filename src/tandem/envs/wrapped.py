@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.envs.envpool import is_id
 from tandem.errors import SettingError, brief
 from tandem.settings import named_here
+from tandem.types import JSONDict
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class Wrapped(str):
@@ -22,10 +26,10 @@ class Wrapped(str):
         made.wrappers = tuple(wrappers)
         return made
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Wrapped, (str(self), self.wrappers)
 
-    def around(self, made: Callable[[str], Any]) -> Any:
+    def around(self, made: Callable[[str], gymnasium.Env]) -> gymnasium.Env:
         """What `made` makes of the text, with all wrappers. UnknownNameError for a name that is no
         wrapper's, SettingError where one cannot be made."""
         kinds = [_read(wrapper) for wrapper in self.wrappers]
@@ -44,7 +48,7 @@ class Wrapped(str):
         return env
 
 
-def wrapped(env: Any, wrappers: Sequence[str] | None) -> Any:
+def wrapped(env: object, wrappers: Sequence[str] | None) -> Any:
     """`env` with the wrappers of these names, module:Class or module:Class:{JSON}. SettingError for
     what has no name, and for vectors."""
     if not wrappers:
@@ -59,7 +63,7 @@ def wrapped(env: Any, wrappers: Sequence[str] | None) -> Any:
     return Wrapped(env, wrappers)
 
 
-def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
+def _read(wrapper: str) -> tuple[type[gymnasium.Wrapper], JSONDict]:
     """The class of a wrapper, and its arguments."""
     module, _, rest = wrapper.partition(":")
     name, colon, text = rest.partition(":")
@@ -84,7 +88,7 @@ def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
     return kind, arguments
 
 
-def _is_wrapper(found: Any) -> bool:
+def _is_wrapper(found: object) -> bool:
     import gymnasium  # `tandem --help` does without
 
     return isinstance(found, type) and issubclass(found, gymnasium.Wrapper)
