@@ -3,17 +3,18 @@ a call makes many of them. A generator of the events of `Loop`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Algorithm, Call
 from tandem.backends import backend as seam
 from tandem.collect.actor import forwards
 from tandem.collect.evaluation import Played
+from tandem.envs.calls import EnvironmentCall
 from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
@@ -29,6 +30,12 @@ from tandem.learning.learners import Span, checked
 from tandem.networks.plan import Weights
 from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, EpisodeResult, JSONDict
+
+if TYPE_CHECKING:  # with JAX, which runs that are not compiled do without
+    from tandem.compiled.blocks import Blocks, Carry, Report, Said
+    from tandem.compiled.collecting import BlockEpisodes
+    from tandem.compiled.evaluation import CompiledEvaluator
+    from tandem.functional.vector import FunctionalVector
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
 FASTER = 4  # times as many blocks as before, at most
@@ -49,10 +56,10 @@ class CompiledLoop:
 
     def __init__(
         self,
-        algorithm: Any,
-        environments: Any,
-        blocks: Any,
-        evaluator: Any,
+        algorithm: Algorithm,
+        environments: FunctionalVector,
+        blocks: Blocks,
+        evaluator: CompiledEvaluator,
         seed: int,
     ) -> None:
         backend = algorithm.backend
@@ -69,7 +76,7 @@ class CompiledLoop:
         # the step up to which a call may go on: where something is due
         self.due: Callable[[], int] = lambda: self.steps
         self.listened: Callable[[], bool] = lambda: True  # whether all episodes are to be told
-        self._carry: Any = None
+        self._carry: Carry | None = None
         self._paces: dict[bool, int] = {}  # blocks that a call made last, by their kind
         self._stopping = False
 
@@ -101,7 +108,7 @@ class CompiledLoop:
 
     def _call(self, stop: int) -> Iterator[Event]:
         """The events of a call."""
-        self._begun()
+        carry = self._begun()
         begin, learns = self.env_steps, self._learns(0)
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
         yield BatchBegin(**self.now())
@@ -109,7 +116,7 @@ class CompiledLoop:
         if learns not in self._paces:
             self.backend.on_compile()
         said = self._said(count)
-        self._carry, report = self.blocks.run(self._carry, learns, said)
+        self._carry, report = self.blocks.run(carry, learns, said)
         took = perf_counter() - began
         # before what they did to updates
         self.blocks.collecting.faults.check(report.ended.faults, report.ended.length)
@@ -132,15 +139,15 @@ class CompiledLoop:
             shares=self.shares,
         )
 
-    def make_calls(self, calls: list[Any]) -> None:
+    def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
         """See `Loop.make_calls`. SettingError: the environments are compiled."""
         self.environments.make_calls(calls)
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         """See `Collector.attribute`. SettingError."""
         return list(self.environments.attribute(name))
 
-    def judge_after(self, calls: list[Any]) -> None:
+    def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
         """See `Loop.judge_after`."""
 
     @property
@@ -167,7 +174,7 @@ class CompiledLoop:
             count = min(count, max(1, before))
         return int(count)
 
-    def _said(self, count: int) -> Any:
+    def _said(self, count: int) -> Said:
         """What the host says to the coming blocks: the settings of their updates, and how far the
         run is."""
         s, rows, each = self.settings, self._rows, self.blocks.per_block
@@ -183,7 +190,7 @@ class CompiledLoop:
         share = np.minimum(1.0, np.stack(progress) / self.steps).astype(np.float32)
         return self.blocks.said(settings, share, np.array(chance))
 
-    def _metrics(self, report: Any) -> list[dict[str, float]]:
+    def _metrics(self, report: Report) -> list[dict[str, float]]:
         """The metrics of each block that learned. NonFiniteError where an update was not finite:
         it was not made, nor any after it."""
         names, faults = self.blocks.names, self.backend.optimizer_names
@@ -197,7 +204,7 @@ class CompiledLoop:
             calls.append(checked(outcome, updates))
         return calls
 
-    def _ended(self, ended: Any, begin: int, updates: list[int]) -> Iterator[Event]:
+    def _ended(self, ended: BlockEpisodes, begin: int, updates: list[int]) -> Iterator[Event]:
         """The ends of episodes, in their order. updates: before each block."""
         blocks, steps, envs = np.nonzero(ended.last)
         scores, lengths, over = (
@@ -251,7 +258,7 @@ class CompiledLoop:
 
     # Saving
 
-    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+    def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
         """See `Loop.state`."""
         collected, learned = {}, {}
         if self._carry is not None:
@@ -273,7 +280,7 @@ class CompiledLoop:
         kept: dict[str, Array] = self.blocks.statistics(self._begun().kept)
         return kept
 
-    def _begun(self) -> Any:
+    def _begun(self) -> Carry:
         if self._carry is None:
             self._carry = self.blocks.begin(self.seed)
         return self._carry

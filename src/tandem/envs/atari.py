@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
-from tandem.envs.ids import plugged, registry
+from tandem.envs.ids import import_gymnasium, plugged, registry
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
 from tandem.types import EnvKwargs, JSONDict
@@ -131,12 +131,11 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
 
     kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode.
       Rewards are not clipped."""
-    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+    from tandem.envs.atari_fire import Fire  # with Gymnasium, see `import_gymnasium`
 
-    from tandem.envs.atari_fire import Fire
-
+    wrappers = import_gymnasium().wrappers
     does, rest = split(kwargs)
-    game = AtariPreprocessing(
+    game = wrappers.AtariPreprocessing(
         _game(env, does, rest),
         noop_max=does.noop_max,
         frame_skip=does.frame_skip,
@@ -146,7 +145,8 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     if does.press_fire and game.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
         game = Fire(game)
     return declared(
-        FrameStackObservation(game, does.frame_stack, padding_type="zero"), does.frame_stack
+        wrappers.FrameStackObservation(game, does.frame_stack, padding_type="zero"),
+        does.frame_stack,
     )
 
 
@@ -171,8 +171,6 @@ def history(
     each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
     summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
     With both False it is the game that evaluations score."""
-    from gymnasium.wrappers import ClipReward
-
     quiet()
     skip = _spec(env).kwargs["frameskip"]
     if not isinstance(skip, int):
@@ -191,7 +189,7 @@ def history(
             "life_loss_ends": episodic,
         },
     )
-    return ClipReward(game, -1.0, 1.0) if clip else game
+    return import_gymnasium().wrappers.ClipReward(game, -1.0, 1.0) if clip else game
 
 
 def vector(
@@ -249,13 +247,10 @@ def _arguments(env: str, does: Preprocessing, rest: EnvKwargs) -> JSONDict:
 
 
 def _spec(env: str) -> gymnasium.envs.registration.EnvSpec:
-    import gymnasium
-
-    return gymnasium.spec(env.removeprefix("ale_py:"))
+    return import_gymnasium().spec(env.removeprefix("ale_py:"))
 
 
 def _game(env: str, does: Preprocessing, rest: EnvKwargs) -> gymnasium.Env:
     quiet()
-    import gymnasium
-
-    return gymnasium.make(env, disable_env_checker=True, **_arguments(env, does, rest))
+    given = _arguments(env, does, rest)
+    return import_gymnasium().make(env, disable_env_checker=True, **given)

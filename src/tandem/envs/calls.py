@@ -7,7 +7,7 @@ import copy
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tandem.envs.functions import has_methods
 from tandem.errors import EnvironmentFault, SettingError, TandemError, UnknownNameError, nearest
@@ -120,14 +120,14 @@ def layers(env: gymnasium.Env, inside: Sequence[str] = ("env",)) -> Iterator[gym
     the attributes that hold what the next one is around."""
     while env is not None:
         yield env
-        held = getattr(env, "__dict__", {})
+        held = attributes_of(env)
         env = next((held[key] for key in inside if key in held), None)
 
 
 def _defining(env: gymnasium.Env, name: str) -> gymnasium.Env | None:
     """The outermost layer that has an attribute itself, not by passing it on; or None."""
     for layer in layers(env, INSIDE):
-        if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
+        if name in attributes_of(layer) or hasattr(type(layer), name):
             return layer
     return None
 
@@ -135,6 +135,12 @@ def _defining(env: gymnasium.Env, name: str) -> gymnasium.Env | None:
 def _is_own(vector: gymnasium.vector.VectorEnv, name: str) -> bool:
     """Whether a vector has an attribute itself, or its environments cannot be reached."""
     return not has_methods(vector.unwrapped, "call") or _defining(vector, name) is not None
+
+
+def attributes_of(env: object) -> dict[str, Any]:
+    """The attributes that an object has itself; {} for a class, which has a view of them."""
+    found = getattr(env, "__dict__", None)
+    return found if isinstance(found, dict) else {}
 
 
 def spec_of(env: object) -> gymnasium.envs.registration.EnvSpec | None:

@@ -15,7 +15,7 @@ from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.calls import spec_of
 from tandem.envs.envpool import is_id as is_envpool
-from tandem.envs.ids import attribute, guarded, register, registry
+from tandem.envs.ids import attribute, guarded, import_gymnasium, register, registry
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
@@ -91,13 +91,13 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
     packages are not installed, SettingError for arguments that do not fit.
     """
-    import gymnasium
+    gym = import_gymnasium()
 
     def of_id(name: str) -> gymnasium.Env:
         """An id's environment, or what a class or function of a module makes."""
         if (own := attribute(name)) is not None:
             return make(own, kwargs)
-        return gymnasium.make(name, disable_env_checker=True, **(kwargs or {}))
+        return gym.make(name, disable_env_checker=True, **(kwargs or {}))
 
     _refuse_vector(env)
     if isinstance(env, Wrapped):
@@ -141,7 +141,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
         return versus.Versus(instance)
     if pettingzoo.has_agents(instance):
         return teams.team(instance)
-    if not isinstance(instance, gymnasium.Env):
+    if not isinstance(instance, gym.Env):
         raise SettingError(
             f"{env!r} returned {instance!r} of type {type(instance).__name__}."
             if callable(env)
@@ -432,8 +432,6 @@ def _atari(
 
 
 def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Environments:
-    import gymnasium
-
     if not _has_native(env):
         shown = environment_name(env) + (" with wrappers" if isinstance(env, Wrapped) else "")
         raise SettingError(
@@ -451,7 +449,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
         )
     envs = guarded(
         env,
-        lambda: gymnasium.make_vec(
+        lambda: import_gymnasium().make_vec(
             env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
         ),
     )

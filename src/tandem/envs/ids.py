@@ -6,9 +6,11 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from tandem import plugins
+from tandem.envs.calls import attributes_of
 from tandem.envs.functions import FAMILIES, WORLDS
 from tandem.errors import (
     EngineError,
@@ -126,11 +128,16 @@ def origin(name: str) -> dict[str, str]:
     return {} if package in ("", "__main__", "gymnasium", "tandem") else {"env_module": module}
 
 
-def registry() -> dict[str, EnvSpec]:
-    """Gymnasium's registry. Imported late: `tandem --help` does without Gymnasium."""
-    from gymnasium import registry
+def import_gymnasium() -> ModuleType:
+    """Gymnasium, imported when it is first needed: `tandem train --help` starts without it."""
+    import gymnasium
 
-    return registry
+    return gymnasium
+
+
+def registry() -> dict[str, EnvSpec]:
+    """The ids that Gymnasium knows, with what is registered for each."""
+    return import_gymnasium().registry
 
 
 def _module(spec: EnvSpec) -> str:
@@ -204,8 +211,7 @@ def attribute(name: str) -> Callable[..., object] | None:
 
 def guarded(name: str, build: Callable[[], Made]) -> Made:
     """Returns what `build` returns; errors of Gymnasium become errors of this library."""
-    from gymnasium import error
-
+    error = import_gymnasium().error
     try:
         register(name)
         return build()
@@ -246,7 +252,7 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
     if prefix:
         known = [other for other in known if other in registered and _is_of(other, prefix)]
-        held = getattr(module_here(prefix), "__dict__", {})
+        held = attributes_of(module_here(prefix))
         known += [n for n, x in held.items() if isinstance(x, type) and hasattr(x, "step")]
     close = [prefix + colon + other for other in nearest(own, known)]
     module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import numpy as np
 
 from tandem.envs.factory import EnvLike, environment_name, make, random_actions
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Weights, select
@@ -130,21 +131,19 @@ class LeagueEnvFactory:
         self.__name__ = environment_name(env)
 
     def __call__(self) -> gymnasium.Env:
-        import gymnasium
-        from gymnasium import wrappers
+        from tandem.envs.versus import Versus  # with Gymnasium, see `import_gymnasium`
 
-        from tandem.envs.versus import Versus
-
+        gym = import_gymnasium()
         # of both players' eyes and moves
         unseen = (
-            wrappers.OrderEnforcing,
-            wrappers.PassiveEnvChecker,
-            wrappers.TimeLimit,
+            gym.wrappers.OrderEnforcing,
+            gym.wrappers.PassiveEnvChecker,
+            gym.wrappers.TimeLimit,
         )
         instance = inner = make(self.env, self.kwargs)
         while isinstance(inner, unseen):
             inner = inner.env
-        if isinstance(inner, gymnasium.Wrapper) and isinstance(inner.unwrapped, Versus):
+        if isinstance(inner, gym.Wrapper) and isinstance(inner.unwrapped, Versus):
             raise SettingError(
                 f"{self.__name__} wraps one player's view of the game in {type(inner).__name__}.",
                 "an unwrapped view, since the opponents do not see through the wrapper",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weakref import WeakSet
 
 from tandem.envs import functions
+from tandem.envs.calls import attributes_of
 from tandem.envs.vector import Environments
 
 running: WeakSet[Environments] = WeakSet()  # of the runs of this process
@@ -15,7 +16,7 @@ def parts(env: object, found: dict[int, object] | None = None) -> dict[int, obje
     found = {} if found is None else found
     if id(env) not in found:
         found[id(env)] = env
-        for value in list(getattr(env, "__dict__", {}).values()):
+        for value in list(attributes_of(env).values()):
             held = list(value.values()) if isinstance(value, dict) else value
             several = isinstance(held, list | tuple) and held and _is_environment(held[0])
             for each in held if several else [value]:

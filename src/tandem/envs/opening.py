@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tandem.envs.calls import spec_of
+from tandem.envs.calls import attributes_of, spec_of
 from tandem.envs.vector import opened
 from tandem.types import Info, Tree
 
@@ -24,7 +24,7 @@ def opening(seed: int, env: object = None) -> Iterator[None]:
     """Within it, `look` resets environments with the seed of the episode that they begin with.
 
     env: an object that may have been stepped since an earlier look, which is forgotten."""
-    _attributes(env).pop(_KEPT, None)
+    attributes_of(env).pop(_KEPT, None)
     token = _seed.set(seed)
     try:
         yield
@@ -34,21 +34,21 @@ def opening(seed: int, env: object = None) -> Iterator[None]:
 
 def look(env: gymnasium.Env) -> tuple[Tree, Info]:
     """What the environment's first `reset` returned; it is reset if it was not looked at before."""
-    kept = _attributes(env).get(_KEPT)
+    kept = attributes_of(env).get(_KEPT)
     if kept is None:
         given = {"seed": _seed.get()}
-        kept = _attributes(env)[_KEPT] = given, opened(_name(env), env.reset(**given))
+        kept = attributes_of(env)[_KEPT] = given, opened(_name(env), env.reset(**given))
     return kept[1]
 
 
 def amend(env: gymnasium.Env, came: tuple[Tree, Info]) -> None:
     """Keeps `came` instead of what `look` returned."""
-    _attributes(env)[_KEPT] = _attributes(env)[_KEPT][0], came
+    attributes_of(env)[_KEPT] = attributes_of(env)[_KEPT][0], came
 
 
 def reset(env: gymnasium.Env, **given: object) -> tuple[Tree, Info]:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
-    kept = _attributes(env).pop(_KEPT, None)
+    kept = attributes_of(env).pop(_KEPT, None)
     if kept is not None and kept[0] == given:
         return kept[1]
     return opened(_name(env), env.reset(**given))
@@ -57,8 +57,3 @@ def reset(env: gymnasium.Env, **given: object) -> tuple[Tree, Info]:
 def _name(env: gymnasium.Env) -> str:
     spec = spec_of(env)
     return str(spec.id) if spec is not None else type(getattr(env, "unwrapped", env)).__name__
-
-
-def _attributes(env: object) -> dict[str, Any]:
-    found = getattr(env, "__dict__", None)
-    return found if isinstance(found, dict) else {}  # a class has a view of them

@@ -36,6 +36,8 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     anything else.
     """
 
+    observation_space: spaces.Space | None = None  # until the first look at the object
+
     def __init__(
         self,
         env: Any,
@@ -131,7 +133,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     def _cast(self, obs: Tree) -> Tree:
         """An observation in the dtype of its space, if that is a Box of floats: most such objects
         return float64."""
-        space = getattr(self, "observation_space", None)
+        space = self.observation_space
         if isinstance(space, spaces.Box) and space.dtype.kind == "f":
             return np.asarray(obs, space.dtype)
         return obs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.tensors import bits_of, dtype_of, kept, to_numpy
 from tandem.envs.vector import (
     SUCCESS,
@@ -33,8 +34,7 @@ FINAL_INFO = "final_info"
 def masked_space(inner: gymnasium.Space, width: int) -> tuple[gymnasium.Space, bool]:
     """The observation space of one environment with an entry for the mask that its info gives; and
     whether the environment's own observation is the entry `obs` there, as it is no Dict."""
-    from gymnasium import spaces
-
+    spaces = import_gymnasium().spaces
     wraps = not isinstance(inner, spaces.Dict)
     entries = {"obs": inner} if wraps else inner.spaces
     return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
@@ -43,8 +43,7 @@ def masked_space(inner: gymnasium.Space, width: int) -> tuple[gymnasium.Space, b
 def may_have_masks(shown: gymnasium.Space, actions: gymnasium.Space) -> bool:
     """Whether actions of one environment are discrete, and the observations that it shows have no
     mask of them: then its info, or a method, may."""
-    from gymnasium import spaces
-
+    spaces = import_gymnasium().spaces
     if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
         return False
     return not (isinstance(shown, spaces.Dict) and MASK in shown.spaces)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.envs import envpool, functions
 from tandem.envs.calls import spec_of
-from tandem.envs.ids import guarded
+from tandem.envs.ids import guarded, import_gymnasium
 from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, misfit
@@ -144,7 +144,7 @@ def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | N
         return VectorSource(env, build, is_atari=envpool.is_atari(env)), None
     if is_vector(env):
         return VectorSource(_spec_id(env) or type(env).__name__, None, env), None
-    single = hasattr(env, "reset") and not hasattr(env, "num_envs")
+    single = functions.has_methods(env, "reset") and not hasattr(env, "num_envs")
     if functions.known(env) is not None or functions.is_one(env):
         return None, None
     if isinstance(env, str) or not callable(env) or (single and not _is_vector_class(env)):
@@ -175,7 +175,9 @@ def function_source(
         single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
         if single and not given:
             return None, vector
-        if hasattr(vector, "close"):  # it is made again, or refused, where environments are made
+        if functions.has_methods(
+            vector, "close"
+        ):  # it is made again, or refused, where environments are made
             vector.close()
         return None, None
     if "seed" in fills:  # it is made again, by the run's
@@ -241,9 +243,7 @@ def _spec_id(vector: object) -> str:
 
 
 def _is_vector_class(env: object) -> bool:
-    from gymnasium.vector import VectorEnv
-
-    return isinstance(env, type) and issubclass(env, VectorEnv)
+    return isinstance(env, type) and issubclass(env, import_gymnasium().vector.VectorEnv)
 
 
 def named_by(function: Callable[..., object] | None) -> set[str]:

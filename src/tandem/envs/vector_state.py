@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tandem.envs.calls import layers
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError
 from tandem.types import Array, JSONDict
@@ -75,12 +76,9 @@ def inner_environment(envs: gymnasium.vector.VectorEnv) -> gymnasium.Env | None:
 def _constant(key: str, value: object) -> bool:
     """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
     class, the layer below."""
-    from gymnasium import Space
-    from gymnasium.envs.registration import EnvSpec
-
-    return key in ("env", "metadata", "_saved_kwargs") or isinstance(
-        value, (*_FIXED, Space, EnvSpec)
-    )
+    gym = import_gymnasium()
+    fixed = (*_FIXED, gym.Space, gym.envs.registration.EnvSpec)
+    return key in ("env", "metadata", "_saved_kwargs") or isinstance(value, fixed)
 
 
 def encode(value: object, path: str, arrays: Arrays) -> Any:

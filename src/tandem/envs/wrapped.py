@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tandem.envs.envpool import is_id
+from tandem.envs.ids import import_gymnasium
 from tandem.errors import SettingError, brief
 from tandem.settings import named_here
 from tandem.types import JSONDict
@@ -89,6 +90,4 @@ def _read(wrapper: str) -> tuple[type[gymnasium.Wrapper], JSONDict]:
 
 
 def _is_wrapper(found: object) -> bool:
-    import gymnasium  # `tandem --help` does without
-
-    return isinstance(found, type) and issubclass(found, gymnasium.Wrapper)
+    return isinstance(found, type) and issubclass(found, import_gymnasium().Wrapper)

@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import Space
 from jax import dtypes
 
+from tandem.envs.calls import attributes_of
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.functional.protocol import FunctionalEnv, TimeStep
 from tandem.spaces import Leaf, flattener, observation_spec
@@ -58,7 +60,7 @@ def check(name: str, env: FunctionalEnv) -> None:
     _check_state(name, state, seen.state)
     _check_observation(name, "step", env.observation_space, seen.obs)
     for what in ("reward", "terminated", "truncated"):
-        _check_scalar(name, what, getattr(seen, what))
+        _check_scalar(name, what, seen._asdict()[what])
 
 
 def same_dtypes(name: str, env: FunctionalEnv) -> None:
@@ -115,7 +117,7 @@ def _check_whole(name: str, attribute: str, value: Any) -> None:
 def _check_attributes(name: str, env: FunctionalEnv) -> None:
     """Whether reset and step left nothing that they compute in attributes: it would be what it was
     as they were traced."""
-    for attribute, x in getattr(env, "__dict__", {}).items():
+    for attribute, x in attributes_of(env).items():
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
             raise EnvironmentFault(
                 f"{name}.{attribute} is set by reset or step.",
@@ -124,7 +126,7 @@ def _check_attributes(name: str, env: FunctionalEnv) -> None:
             )
 
 
-def _action(space: Any) -> Tree:
+def _action(space: Space) -> Tree:
     """The form of an action, as `step` gets it."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), dtypes.canonicalize_dtype(np.asarray(x).dtype)),
@@ -132,7 +134,7 @@ def _action(space: Any) -> Tree:
     )
 
 
-def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
+def _check_observation(name: str, method: str, space: Space, obs: Tree) -> None:
     spec = observation_spec(space)
     if not isinstance(spec, dict):
         _check_leaf(name, method, "the observation", spec, obs)
@@ -151,8 +153,8 @@ def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
         _check_leaf(name, method, f"the entry {key!r} of the observation", leaf, flat[key])
 
 
-def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: Any) -> None:
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: object) -> None:
+    shape, dtype = _form(x)
     if shape == leaf.shape and np.can_cast(np.dtype(dtype), leaf.dtype, "same_kind"):
         return
     fix = (
@@ -198,8 +200,8 @@ def _check_state(name: str, before: Tree, after: Tree) -> None:
         )
 
 
-def _check_scalar(name: str, what: str, x: Any) -> None:
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+def _check_scalar(name: str, what: str, x: object) -> None:
+    shape, dtype = _form(x)
     is_number = what == "reward" and jnp.issubdtype(dtype, jnp.number)
     if shape == () and (is_number or jnp.issubdtype(dtype, jnp.bool_)):
         return
@@ -214,9 +216,15 @@ def _check_scalar(name: str, what: str, x: Any) -> None:
     )
 
 
-def _described(x: Any) -> str:
-    if hasattr(x, "dtype") and hasattr(x, "shape"):
-        return f"{x.dtype} {list(x.shape)}"
+def _form(x: object) -> tuple[Any, Any]:
+    """Shape and dtype; None where it has none."""
+    return getattr(x, "shape", None), getattr(x, "dtype", None)
+
+
+def _described(x: object) -> str:
+    shape, dtype = _form(x)
+    if shape is not None and dtype is not None:
+        return f"{dtype} {list(shape)}"
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
     return f"a {type(x).__name__}"

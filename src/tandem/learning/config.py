@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
+from shutil import which
 from typing import Any, Literal, get_origin, get_type_hints
 
 from tandem import algorithms
@@ -389,8 +390,6 @@ def check_compile(options: Options, framework: str) -> None:
 
 def compiling(config: Config) -> str:
     """How torch makes updates: see `torch_calls`."""
-    from shutil import which
-
     mode: str = config.options.compile
     compilers = "g++", "clang++", os.environ.get("CXX", "g++")
     if mode == "auto" and config.compiled:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.backend import Network
-from tandem.envs.calls import layers
+from tandem.envs.calls import attributes_of, layers
 from tandem.envs.vector_state import inner_environment
 from tandem.errors import SettingError, note
 from tandem.math.moments import Moments
@@ -105,7 +105,7 @@ def note_wrappers(
     known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
     around = environments.around
     for layer in [*layers(around), *layers(inner_environment(around))]:
-        held = vars(layer) if hasattr(layer, "__dict__") else {}
+        held = attributes_of(layer)
         name, remove = type(layer).__name__, f"Fix: remove {type(layer).__name__}"
         if "obs_rms" in held and getattr(layer, "update_running_mean", True):
             ours = "normalize_observations" in known and not (conf.own_network or conf.network)
