@@ -9,11 +9,9 @@ from typing import Literal
 
 from tandem import ops
 from tandem.algorithms import gsde
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
-from tandem.backends.backend import Backend
-from tandem.networks.defaults import Source
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update

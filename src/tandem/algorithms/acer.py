@@ -10,10 +10,9 @@ from typing import Literal
 
 from tandem import ops
 from tandem.algorithms import action_spaces
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Call, Source
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
-from tandem.networks.defaults import Source
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec

@@ -14,12 +14,16 @@ import numpy as np
 from tandem.algorithms import bodies, gsde, memories, recurrent_batches
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.backends.backend import Backend, Network
+
+# with Source, what constructors of algorithms are given
+from tandem.backends.backend import Backend as Backend
+from tandem.backends.backend import Network as Network
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
-from tandem.networks.defaults import Role, Source, sources
+from tandem.networks.defaults import Role, sources
+from tandem.networks.defaults import Source as Source
 from tandem.networks.noisy import noisy
 from tandem.networks.simbav2 import unit_headed
 from tandem.settings import Needs, Schedule, Search, default, nearest_multiple, setting

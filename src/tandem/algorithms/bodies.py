@@ -81,8 +81,10 @@ def body(
             layer_norm=settings.layer_norm,
         )
         return weight_normed(plan) if settings.weight_norm else plan
-    norms = {"layer_norm": settings.layer_norm, "weight_norm": settings.weight_norm}
-    for name, given in norms.items():
+    for name, given in (
+        ("layer_norm", settings.layer_norm),
+        ("weight_norm", settings.weight_norm),
+    ):
         if given:
             raise SettingError(
                 f"{name}=True is not supported with body={settings.body!r}.",
@@ -101,9 +103,8 @@ def refuse_ignored(
     observation, action, settings = given
     if kind.__module__.startswith("tandem."):
         return
-    values = settings.as_dict()
     for name, plain in PLAIN.items():
-        asked, usual = values[name], replace(settings, **{name: plain})
+        asked, usual = settings.as_dict()[name], replace(settings, **{name: plain})
         if asked != plain and roles == kind.roles(observation, action, usual):
             raise SettingError(
                 f"{name}={asked!r} has no effect on the algorithm's own networks.",
@@ -153,10 +154,9 @@ BESIDE_CUSTOM: dict[str, tuple[Any, str]] = {
 
 def beside_custom(settings: Settings, given: Iterable[str], network: object) -> Settings:
     """The settings for a custom `network`, with a note on what nobody has `given` and gives way."""
-    now = settings.as_dict()
     for name, (value, why) in BESIDE_CUSTOM.items():
         fits = name == "share" and isinstance(network, dict)
-        if name not in given and not fits and now.get(name, value) != value:
+        if name not in given and not fits and settings.as_dict().get(name, value) != value:
             settings = replace(settings, **{name: value})
             note(f"{name} set to {value} instead of {not value}: {why}.")
     return settings
@@ -173,10 +173,9 @@ def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, 
 def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
     """SettingError where the settings ask for another body than that of plain dense layers, by any
     of these options, or by any, of an algorithm that has `expected` in its place."""
-    now = settings.as_dict()
-    if odd := [n for n in options or PLAIN if now[n] != PLAIN[n]]:
+    if odd := [n for n in options or PLAIN if settings.as_dict()[n] != PLAIN[n]]:
         raise SettingError(
-            f"{name} does not support {' and '.join(f'{n}={now[n]!r}' for n in odd)}.",
+            f"{name} does not support {' and '.join(f'{n}={settings.as_dict()[n]!r}' for n in odd)}.",
             expected,
             f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
         )

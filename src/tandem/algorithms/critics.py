@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tandem.errors import SettingError
 from tandem.math.action_values import ActionValues, CategoricalValues, ScalarValues
 from tandem.settings import Needs, setting
-
-if TYPE_CHECKING:
-    from tandem.algorithms.dqn import DQNSettings
 
 C51 = "Bellemare et al. 2017"
 Values = Literal["scalar", "categorical"]  # what critics of actor-critics learn
@@ -66,14 +63,14 @@ class CriticSettings:
     v_max: float = v_max()
 
 
-def meaning(settings: CriticSettings | DQNSettings, choices: int = 1) -> ActionValues:
+def meaning(settings: Any, choices: int = 1) -> ActionValues:
     """What a critic's output means, of so many choices; of actions that enter it there is one."""
     if settings.values == "categorical":
         return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
     return ScalarValues(choices)
 
 
-def check_values(settings: CriticSettings | DQNSettings) -> None:
+def check_values(settings: Any) -> None:
     """Refuses atoms without room."""
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms.base import Call, Forward
-from tandem.backends.backend import Backend
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.errors import SettingError, SpaceError
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.math.moments import Moments

@@ -8,9 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, remembering
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Forward, Network
 from tandem.algorithms.remembering import View
-from tandem.backends.backend import Network
 from tandem.errors import SettingError
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic

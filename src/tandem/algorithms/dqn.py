@@ -24,9 +24,8 @@ from tandem.algorithms import (
     recurrent_batches,
     remembering,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.remembering import View
-from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
@@ -253,8 +252,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         if implicit:
             entering = WithFractions.of(observation)
-            role = Role(entering, body, head, cosines=settings.cosines, features=features)
-            return {"q": role}
+            return {"q": Role(entering, body, head, cosines=settings.cosines, features=features)}
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

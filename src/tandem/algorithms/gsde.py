@@ -3,15 +3,12 @@ what it cannot go with."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tandem.algorithms.action_spaces import named
 from tandem.errors import SettingError, SpaceError
 from tandem.settings import Needs, setting
 from tandem.spaces import Leaf
-
-if TYPE_CHECKING:
-    from tandem.algorithms.base import Settings
 
 PAPER = "Raffin et al. 2021"
 Noise = Literal["gaussian", "gsde"]  # of continuous actions
@@ -41,7 +38,7 @@ def sample_freq() -> Any:
     )
 
 
-def refuse(settings: Settings, network: object) -> None:
+def refuse(settings: Any, network: object) -> None:
     """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
     layer nobody can read, and noise on weights."""
     if isinstance(network, dict) and "actor" in network:

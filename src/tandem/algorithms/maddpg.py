@@ -5,16 +5,14 @@ Discrete actions are drawn by the Gumbel-softmax (Jang et al. 2017)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, base, bodies, normalized, priorities, teams
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.backends.backend import Backend, Network
 from tandem.math.distributions import Categorical, DeterministicDistribution, Distribution
 from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
@@ -169,7 +167,7 @@ class MADDPG(base.Algorithm):
         return teams.by_agent(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
     def values(
-        self, critics: Sequence[Network], obs: Tree, joint: Array, here: Array
+        self, critics: tuple[Network, ...], obs: Tree, joint: Array, here: Array
     ) -> list[Array]:
         """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
         width] has the actions as agent i takes them to be. Those of agents that are not `here`

@@ -12,10 +12,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, memories, name_of, teams
-from tandem.algorithms.base import Forward
-from tandem.algorithms.on_policy import OnPolicySettings
+from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
-from tandem.backends.backend import Backend
 from tandem.errors import SettingError
 from tandem.networks.defaults import Role, Source
 from tandem.settings import Schedule, default, setting
@@ -205,7 +203,7 @@ class MAPPO(PPO):
     @classmethod
     def exploration_noise(
         cls,
-        settings: OnPolicySettings,
+        settings: Any,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
@@ -218,7 +216,7 @@ class MAPPO(PPO):
     @classmethod
     def act(
         cls,
-        settings: OnPolicySettings,
+        settings: Any,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

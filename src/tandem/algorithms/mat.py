@@ -12,11 +12,9 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import bodies, teams
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.mappo import MAPPO
-from tandem.algorithms.on_policy import OnPolicySettings
 from tandem.algorithms.ppo import PPOSettings
-from tandem.backends.backend import Backend
 from tandem.errors import NetworkError, SettingError
 from tandem.math.masks import masked
 from tandem.networks.attention import RELU, Decoder, EncoderBlock
@@ -102,10 +100,9 @@ class MAT(MAPPO):
     def check(cls, observation: Spec, action: Leaf, settings: MATSettings) -> None:
         bodies.refuse("mat", settings, "its own transformer, with layer norm")
         super().check(observation, action, settings)
-        now = settings.as_dict()
-        if odd := [n for n, usual in REFUSED.items() if now[n] != usual]:
+        if odd := [n for n, usual in REFUSED.items() if settings.as_dict()[n] != usual]:
             raise SettingError(
-                f"mat does not support {odd[0]}={now[odd[0]]!r}.",
+                f"mat does not support {odd[0]}={settings.as_dict()[odd[0]]!r}.",
                 "a transformer without recurrence, Gaussian or Beta noise, and raw observations "
                 "and rewards",
                 f"give {odd[0]}={REFUSED[odd[0]]!r}; value_norm already standardizes values.",
@@ -194,7 +191,7 @@ class MAT(MAPPO):
     @classmethod
     def act(
         cls,
-        settings: OnPolicySettings,
+        settings: Any,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

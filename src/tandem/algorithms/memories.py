@@ -3,16 +3,13 @@ episode begins. See networks/recurrent.py, and recurrent_batches.py for what is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tandem.networks.recurrent import state_size
 from tandem.settings import Needs, setting
 from tandem.types import Tree
-
-if TYPE_CHECKING:
-    from tandem.algorithms.base import Settings
 
 GRU = "Cho et al. 2014, arXiv:1406.1078"
 LSTM = "Hochreiter & Schmidhuber 1997"
@@ -31,7 +28,7 @@ def kind() -> Any:
     return setting("gru", "with recurrent: GRU or LSTM layer", LSTM, needs=NEEDED)
 
 
-def begin(settings: Settings, *rows: int) -> Tree:
+def begin(settings: Any, *rows: int) -> Tree:
     """The states [*rows, size] where episodes begin; () without a memory."""
     size = state_size(settings)
     return np.zeros((*rows, size), np.float32) if size else ()

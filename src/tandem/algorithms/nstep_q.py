@@ -8,17 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from tandem import ops
-from tandem.algorithms import action_spaces, sarsa
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms import action_spaces, base, sarsa
+from tandem.algorithms.base import Call, Forward, Source
 from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
 from tandem.errors import SettingError
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
-from tandem.networks.defaults import Source
 from tandem.networks.plan import Dense, Dueling, Half, Plan
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -147,7 +144,6 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         self.backend.soft_update(self.net, self.target, settings["tau"], seldom=True)
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        updates = call.updates + 1 + np.arange(len(call.progress))
-        due = (updates % self.settings.target_updates == 0).astype(np.float32)
+        due = base.each_nth(call, self.settings.target_updates)
         names = ("epsilon",) if self.settings.bootstrap == "expected" else ()
         return {**self.scheduled(call, "learning_rate", "max_grad_norm", *names), "tau": due}

@@ -21,10 +21,9 @@ from tandem.algorithms import (
     name_of,
     recurrent_batches,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.normalized import DETAILS, NormalizedSettings
-from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked

@@ -24,10 +24,9 @@ from tandem.algorithms import (
     priorities,
     recurrent_batches,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.normalized import NormalizedSettings
-from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked

@@ -12,10 +12,9 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import gsde
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import JointSettings, OnPolicy
-from tandem.backends.backend import Backend
 from tandem.errors import SettingError
 from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss

@@ -12,10 +12,9 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, bodies, memories, recurrent_batches, sarsa
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
-from tandem.backends.backend import Backend
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
 from tandem.networks.defaults import Role, Source

@@ -4,14 +4,11 @@ losses say for it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tandem import ops
 from tandem.settings import Needs, Schedule, setting
 from tandem.types import Array
-
-if TYPE_CHECKING:
-    from tandem.algorithms.base import Settings
 
 PAPER = "Schaul et al. 2016"
 TABLE = PAPER + ", table 3 (proportional)"
@@ -50,7 +47,7 @@ class PrioritySettings:
     priority_beta: Schedule = beta()
 
 
-def erring(settings: Settings, *errors: Array) -> dict[str, Array]:
+def erring(settings: Any, *errors: Array) -> dict[str, Array]:
     """What a loss of critics gives beside its number for prioritized replay: the mean size of their
     errors [B] each, as "error"; nothing where replay is even."""
     if not settings.prioritized:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tandem import ops
-from tandem.backends.backend import Network
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 if TYPE_CHECKING:
-    from tandem.algorithms.base import Forward
+    from tandem.algorithms.base import Forward, Network
 
 
 def starts(t: Trajectory) -> Array:

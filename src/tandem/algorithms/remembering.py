@@ -20,8 +20,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, memories, recurrent_batches
-from tandem.algorithms.base import Forward
-from tandem.backends.backend import Network
+from tandem.algorithms.base import Forward, Network
 from tandem.errors import SettingError
 from tandem.math.returns import n_step
 from tandem.networks.recurrent import state_leaf

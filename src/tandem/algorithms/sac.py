@@ -3,7 +3,6 @@ policy, learned temperature."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -21,9 +20,8 @@ from tandem.algorithms import (
     priorities,
     remembering,
 )
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Network
 from tandem.algorithms.remembering import View
-from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -212,12 +210,12 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return self.squashed.sample_log_prob(out, noise)
 
     def value(
-        self, critics: Sequence[Network], view: View, obs: Tree, action: Array
+        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
     ) -> list[Array]:
         return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]
 
     def outputs(
-        self, critics: Sequence[Network], view: View, obs: Tree, action: Array
+        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
     ) -> list[Array]:
         """What each of the critics puts out, [B, ...]."""
         return [view(q, obs, action) for q in critics]

@@ -10,10 +10,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, critics, gsde, priorities, remembering
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
-from tandem.backends.backend import Backend
-from tandem.networks.defaults import Source
 from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update

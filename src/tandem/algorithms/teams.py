@@ -5,7 +5,7 @@ agents of a step side by side."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,6 @@ from tandem.errors import SettingError, SpaceError
 from tandem.math.masks import masked
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
-
-if TYPE_CHECKING:
-    from gymnasium import Space
-
-    from tandem.algorithms.base import Settings
-    from tandem.networks.defaults import Inputs
 
 AGENTS, STATE, ACTIVE = "agents", "state", "active"  # entries of a team's observations
 
@@ -63,7 +57,7 @@ def seen(observation: Spec) -> Leaf:
     return replace(both, shape=(wide,), low=both.low[:wide], high=both.high[:wide])
 
 
-def space(inputs: Inputs) -> Space:
+def space(inputs: Any) -> Any:
     """A space of Gymnasium's for what enters a network: a body of the user's is told of it."""
     from gymnasium import spaces
 
@@ -127,11 +121,13 @@ def mean(x: Array, obs: Tree) -> Array:
     return xp.sum(here * x, -1) / xp.clip(xp.sum(here, -1), 1.0, float(x.shape[-1]))
 
 
-def check_replay(settings: Settings) -> None:
+def check_replay(settings: Any) -> None:
     """Refuses of sequences what only single steps have."""
     if units := settings.recurrent:
-        s = settings
-        for name, own, plain in (("prioritized", s.prioritized, False), ("n_step", s.n_step, 1)):
+        for name, own, plain in (
+            ("prioritized", settings.prioritized, False),
+            ("n_step", settings.n_step, 1),
+        ):
             if own != plain:
                 raise SettingError(
                     f"{name}={own} is not supported with recurrent={units}.",

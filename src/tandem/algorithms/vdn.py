@@ -22,9 +22,8 @@ from tandem.algorithms import (
     remembering,
     teams,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.backends.backend import Backend, Network
 from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import state_leaf

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
-from tandem.envs.calls import EnvironmentCall
+from tandem.envs.calls import EnvironmentCall, has_methods
 from tandem.envs.factory import (
     EnvLike,
     environment_name,
@@ -20,8 +20,8 @@ from tandem.envs.factory import (
     separate,
     spare,
 )
-from tandem.envs.functions import has_methods, is_functional
-from tandem.envs.ids import registry
+from tandem.envs.functions import is_functional
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.occupied import parts
 from tandem.envs.opening import opening, reset
 from tandem.envs.stepped import Stepped
@@ -57,7 +57,7 @@ def side_by_side(env: EnvLike, number: object = "auto") -> int:
         return whole_number("eval_envs", number, 1)
     if isinstance(env, VectorSource) or "num_envs" in named_by(env) or is_functional(env):
         return 10
-    spec = registry().get(env) if isinstance(env, str) else None
+    spec = import_gymnasium().registry.get(env) if isinstance(env, str) else None
     maker = env if spec is None else spec.entry_point
     module = maker if isinstance(maker, str) else getattr(maker, "__module__", None)
     ours = "tandem.", "tandem/", "gymnasium.envs.classic_control"

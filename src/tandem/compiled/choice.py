@@ -40,13 +40,12 @@ def obstacles(
         yield f"{name}, which has several agents", CHOOSE
     elif kind.needs == "sequences":
         yield f"{name}, which replays sequences", CHOOSE
-    values = settings.as_dict()
     for what, usual in NOT_COMPILED.items():
-        if (value := values.get(what, usual)) != usual:
+        if (value := settings.as_dict().get(what, usual)) != usual:
             yield f"{what}={value}", f"give {what}={usual!r}"
     if kind.needs == "transitions":
         for what in ("normalize_observations", "normalize_rewards"):
-            if values[what]:
+            if settings.as_dict()[what]:
                 yield f"{what}=True for replayed transitions", f"give {what}=False"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"

@@ -3,18 +3,17 @@ a call makes many of them. A generator of the events of `Loop`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem.algorithms.base import Algorithm, Call
+from tandem.algorithms.base import Call
 from tandem.backends import backend as seam
 from tandem.collect.actor import forwards
 from tandem.collect.evaluation import Played
-from tandem.envs.calls import EnvironmentCall
 from tandem.errors import ResumeError
 from tandem.learning.events import (
     BatchBegin,
@@ -33,9 +32,6 @@ from tandem.types import Array, EpisodeResult, JSONDict
 
 if TYPE_CHECKING:  # with JAX, which runs that are not compiled do without
     from tandem.compiled.blocks import Blocks, Carry, Report, Said
-    from tandem.compiled.collecting import BlockEpisodes
-    from tandem.compiled.evaluation import CompiledEvaluator
-    from tandem.functional.vector import FunctionalVector
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
 FASTER = 4  # times as many blocks as before, at most
@@ -56,10 +52,10 @@ class CompiledLoop:
 
     def __init__(
         self,
-        algorithm: Algorithm,
-        environments: FunctionalVector,
+        algorithm: Any,
+        environments: Any,
         blocks: Blocks,
-        evaluator: CompiledEvaluator,
+        evaluator: Any,
         seed: int,
     ) -> None:
         backend = algorithm.backend
@@ -139,7 +135,7 @@ class CompiledLoop:
             shares=self.shares,
         )
 
-    def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
+    def make_calls(self, calls: list[Any]) -> None:
         """See `Loop.make_calls`. SettingError: the environments are compiled."""
         self.environments.make_calls(calls)
 
@@ -147,7 +143,7 @@ class CompiledLoop:
         """See `Collector.attribute`. SettingError."""
         return list(self.environments.attribute(name))
 
-    def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
+    def judge_after(self, calls: list[Any]) -> None:
         """See `Loop.judge_after`."""
 
     @property
@@ -204,7 +200,7 @@ class CompiledLoop:
             calls.append(checked(outcome, updates))
         return calls
 
-    def _ended(self, ended: BlockEpisodes, begin: int, updates: list[int]) -> Iterator[Event]:
+    def _ended(self, ended: Any, begin: int, updates: list[int]) -> Iterator[Event]:
         """The ends of episodes, in their order. updates: before each block."""
         blocks, steps, envs = np.nonzero(ended.last)
         scores, lengths, over = (
@@ -260,7 +256,7 @@ class CompiledLoop:
 
     def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
         """See `Loop.state`."""
-        collected, learned = {}, {}
+        collected, learned = dict[str, Array](), dict[str, Array]()
         if self._carry is not None:
             collected, learned = self.blocks.state(self._carry, replay)
         data = {

@@ -12,7 +12,7 @@ from gymnasium.utils import RecordConstructorArgs
 from tandem.envs.calls import layers
 from tandem.envs.opening import look, reset
 from tandem.envs.tensors import bits_of
-from tandem.envs.vector_reading import Masks, masked_space, may_have_masks
+from tandem.envs.vector_reading import masked_space, may_have_masks
 from tandem.envs.vector_state import inner_environment
 from tandem.errors import misfit
 from tandem.spaces import MASK, leaf
@@ -77,7 +77,7 @@ def mask_method(env: gymnasium.Env) -> Callable[[], Array] | None:
     return method if callable(method) and not misfit(method) else None
 
 
-def vector_method(envs: gymnasium.vector.VectorEnv) -> Masks | None:
+def vector_method(envs: gymnasium.vector.VectorEnv) -> Callable[[Array], object] | None:
     """A function from the environments that act [N] to the masks of a vector, by its own method
     `action_masks`, or by that of each of its environments, as in Gymnasium's SyncVectorEnv and
     AsyncVectorEnv; None if there is none."""

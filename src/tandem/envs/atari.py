@@ -9,15 +9,12 @@ never touched, whatever it is of.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
+from typing import Any
 
-from tandem.envs.ids import import_gymnasium, plugged, registry
+from tandem.envs.ids import import_gymnasium, plugged
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
 from tandem.types import EnvKwargs, JSONDict
-
-if TYPE_CHECKING:
-    import gymnasium
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
@@ -73,7 +70,7 @@ def is_atari(env: object) -> bool:
     if env.startswith(("ALE/", "ale_py:")):
         return True
     plugged(env)  # which may be a game of an installed package's
-    spec = registry().get(env)
+    spec = import_gymnasium().registry.get(env)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 
 
@@ -89,10 +86,9 @@ def arguments(env: object, chosen: Preprocessing) -> JSONDict:
 
     Raises SettingError for settings of Atari games with another environment, and for ones out of
     range."""
-    usual, given = asdict(Preprocessing()), asdict(chosen)
-    own = {name: given[name] for name in usual}
+    own = {f.name: asdict(chosen)[f.name] for f in fields(Preprocessing)}
     if not takes_preprocessing(env):
-        if odd := [f"{n}={v}" for n, v in own.items() if v != usual[n]]:
+        if odd := [f"{n}={v}" for n, v in own.items() if v != asdict(Preprocessing())[n]]:
             fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
             if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
                 stack = (
@@ -112,8 +108,7 @@ def arguments(env: object, chosen: Preprocessing) -> JSONDict:
 
 def training(env: object, kwargs: EnvKwargs | None, chosen: Preprocessing) -> JSONDict | None:
     """`kwargs` of an environment with what is added for training."""
-    given = asdict(chosen)
-    more = {n: given[n] for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
+    more = {n: asdict(chosen)[n] for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
@@ -125,7 +120,7 @@ def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, JSONDict]:
     return Preprocessing(**options), rest
 
 
-def make(env: str, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
+def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
     """Returns one game: observations uint8 [frame_stack, 84, 84], the newest picture last and zeros
     before an episode's first.
 
@@ -150,7 +145,7 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     )
 
 
-def declared(env: gymnasium.Env, frames: int) -> gymnasium.Env:
+def declared(env: Any, frames: int) -> Any:
     """Returns the same environment, its observations declared to be stacks [frames, ...] of the
     newest pictures, the newest last, with zeros before an episode's first. A replay buffer then
     stores each picture once."""
@@ -166,7 +161,7 @@ def history(
     *,
     clip: bool = True,
     episodic: bool = True,
-) -> gymnasium.Env:
+) -> Any:
     """A game in the older manner of actor-critics: grey, 84 x 84, the newest `num_frames` pictures,
     each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
     summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
@@ -192,9 +187,7 @@ def history(
     return import_gymnasium().wrappers.ClipReward(game, -1.0, 1.0) if clip else game
 
 
-def vector(
-    env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1
-) -> gymnasium.vector.VectorEnv:
+def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
     """Returns ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures
     are those of `make` bit for bit.
 
@@ -246,11 +239,11 @@ def _arguments(env: str, does: Preprocessing, rest: EnvKwargs) -> JSONDict:
     return result
 
 
-def _spec(env: str) -> gymnasium.envs.registration.EnvSpec:
+def _spec(env: str) -> Any:
     return import_gymnasium().spec(env.removeprefix("ale_py:"))
 
 
-def _game(env: str, does: Preprocessing, rest: EnvKwargs) -> gymnasium.Env:
+def _game(env: str, does: Preprocessing, rest: EnvKwargs) -> Any:
     quiet()
     given = _arguments(env, does, rest)
     return import_gymnasium().make(env, disable_env_checker=True, **given)

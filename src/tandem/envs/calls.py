@@ -7,14 +7,9 @@ import copy
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tandem.envs.functions import has_methods
 from tandem.errors import EnvironmentFault, SettingError, TandemError, UnknownNameError, nearest
-from tandem.types import JSONDict
-
-if TYPE_CHECKING:
-    import gymnasium
 
 INSIDE = ("env", "inner", "aec_env")  # attributes that hold what a wrapper or adapter is around
 UNSEALED = (
@@ -28,10 +23,10 @@ class EnvironmentCall(NamedTuple):
 
     name: str
     arguments: list[object]
-    keywords: JSONDict
+    keywords: dict[str, Any]
     sets: bool = False
 
-    def on(self, env: gymnasium.Env, title: str) -> None:
+    def on(self, env: Any, title: str) -> None:
         """Makes the call in one environment, or in a vector that defines the name. title: what
         errors call it."""
         owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
@@ -55,7 +50,7 @@ def checked(call: EnvironmentCall) -> EnvironmentCall:
         ) from error
 
 
-def find(env: gymnasium.Env, name: str, title: str) -> gymnasium.Env:
+def find(env: Any, name: str, title: str) -> Any:
     """The wrapper, environment or vector that defines an attribute. UnknownNameError where none
     does."""
     if (layer := _defining(env, name)) is not None:
@@ -77,7 +72,7 @@ def sealed(name: str, title: str, fix: str) -> SettingError:
     )
 
 
-def in_vector(vector: gymnasium.vector.VectorEnv, call: EnvironmentCall, title: str) -> None:
+def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
     """Makes a call in a vector: in itself where it defines the name, else in its environments."""
     if _is_own(vector, call.name):
         call.on(vector, title)
@@ -92,7 +87,7 @@ def in_vector(vector: gymnasium.vector.VectorEnv, call: EnvironmentCall, title: 
             inner.call(call.name, *arguments, **keywords)
 
 
-def from_vector(vector: gymnasium.vector.VectorEnv, name: str, title: str) -> list[object]:
+def from_vector(vector: Any, name: str, title: str) -> list[object]:
     """The values of an attribute in the environments of a vector, or its own, for each of them."""
     if _is_own(vector, name):
         return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
@@ -115,7 +110,7 @@ def told(title: str, name: str) -> Iterator[None]:
         ) from error
 
 
-def layers(env: gymnasium.Env, inside: Sequence[str] = ("env",)) -> Iterator[gymnasium.Env]:
+def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
     """The wrappers of an environment, or of a vector of them, outermost first, and itself. inside:
     the attributes that hold what the next one is around."""
     while env is not None:
@@ -124,7 +119,7 @@ def layers(env: gymnasium.Env, inside: Sequence[str] = ("env",)) -> Iterator[gym
         env = next((held[key] for key in inside if key in held), None)
 
 
-def _defining(env: gymnasium.Env, name: str) -> gymnasium.Env | None:
+def _defining(env: Any, name: str) -> Any | None:
     """The outermost layer that has an attribute itself, not by passing it on; or None."""
     for layer in layers(env, INSIDE):
         if name in attributes_of(layer) or hasattr(type(layer), name):
@@ -132,9 +127,14 @@ def _defining(env: gymnasium.Env, name: str) -> gymnasium.Env | None:
     return None
 
 
-def _is_own(vector: gymnasium.vector.VectorEnv, name: str) -> bool:
+def _is_own(vector: Any, name: str) -> bool:
     """Whether a vector has an attribute itself, or its environments cannot be reached."""
     return not has_methods(vector.unwrapped, "call") or _defining(vector, name) is not None
+
+
+def has_methods(env: object, *names: str) -> bool:
+    """Whether an object has all methods of these names."""
+    return all(callable(getattr(env, name, None)) for name in names)
 
 
 def attributes_of(env: object) -> dict[str, Any]:
@@ -143,11 +143,11 @@ def attributes_of(env: object) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def spec_of(env: object) -> gymnasium.envs.registration.EnvSpec | None:
+def spec_of(env: object) -> Any | None:
     """What an environment, or a vector, is registered as; None for one that is not."""
     return getattr(env, "spec", None)
 
 
-def metadata_of(env: object) -> JSONDict:
+def metadata_of(env: object) -> dict[str, Any]:
     """The metadata of an environment, {} where it has none."""
     return getattr(env, "metadata", None) or {}

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import asdict
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,7 +50,7 @@ def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> En
     game, given = is_atari(env), dict(kwargs)
     if game:
         does, given = atari.split(kwargs)
-        given |= {theirs: asdict(does)[ours] for ours, theirs in ATARI.items()}
+        given |= {theirs: getattr(does, ours) for ours, theirs in ATARI.items()}
         if does.sticky_actions >= 0:
             given["repeat_action_probability"] = does.sticky_actions
     unknown = [name for name in given if name not in _config(env)]
@@ -126,7 +125,7 @@ def _config(env: str) -> JSONDict:
     return dict(library.make_spec(name).config._asdict())
 
 
-def _library(env: str) -> ModuleType:
+def _library(env: str) -> Any:
     try:
         return importlib.import_module("envpool")
     except ImportError as error:

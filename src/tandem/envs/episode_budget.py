@@ -5,7 +5,6 @@ from __future__ import annotations
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from tandem.envs.calls import spec_of
 from tandem.envs.opening import reset
 from tandem.types import Array, Info, Tree
 
@@ -37,7 +36,7 @@ def default_budget(env: object, longest: int = 0) -> int:
     """The steps that an episode of an evaluation may take where nobody says how many: twice the
     environment's own limit or the `longest` episode of training, whichever is more, and SHORTEST at
     least."""
-    spec = spec_of(env)
+    spec = getattr(env, "spec", None)
     limit = getattr(spec, "max_episode_steps", None) or 0
     frames = (getattr(spec, "kwargs", None) or {}).get("max_num_frames_per_episode") or 0  # Atari
     return max(SHORTEST, FACTOR * max(limit, int(frames), longest))

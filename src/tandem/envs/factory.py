@@ -7,15 +7,15 @@ import re
 import warnings
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
-from tandem.envs.calls import spec_of
+from tandem.envs.calls import has_methods, spec_of
 from tandem.envs.envpool import is_id as is_envpool
-from tandem.envs.ids import attribute, guarded, import_gymnasium, register, registry
+from tandem.envs.ids import attribute, guarded, import_gymnasium, register
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
@@ -34,9 +34,6 @@ from tandem.errors import (
 from tandem.math.masks import evenly
 from tandem.spaces import Leaf
 from tandem.types import Array, EnvKwargs, Tree, leaves
-
-if TYPE_CHECKING:
-    import gymnasium
 
 __all__ = [
     "Environments",
@@ -78,7 +75,7 @@ def environment_name(env: EnvLike) -> str:
     return str(getattr(env, "__name__", type(env).__name__))
 
 
-def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
+def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     """A Gymnasium environment.
 
     env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), a class or function of a module
@@ -91,13 +88,12 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
     of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
     packages are not installed, SettingError for arguments that do not fit.
     """
-    gym = import_gymnasium()
 
-    def of_id(name: str) -> gymnasium.Env:
+    def of_id(name: str) -> Any:
         """An id's environment, or what a class or function of a module makes."""
         if (own := attribute(name)) is not None:
             return make(own, kwargs)
-        return gym.make(name, disable_env_checker=True, **(kwargs or {}))
+        return import_gymnasium().make(name, disable_env_checker=True, **(kwargs or {}))
 
     _refuse_vector(env)
     if isinstance(env, Wrapped):
@@ -139,9 +135,9 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> gymnasium.Env:
         return functions.view(instance, name=environment_name(env))
     if instance is not None and pettingzoo.in_turn(instance) and not pettingzoo.together(instance):
         return versus.Versus(instance)
-    if pettingzoo.has_agents(instance):
+    if hasattr(instance, "possible_agents"):
         return teams.team(instance)
-    if not isinstance(instance, gym.Env):
+    if not isinstance(instance, import_gymnasium().Env):
         raise SettingError(
             f"{env!r} returned {instance!r} of type {type(instance).__name__}."
             if callable(env)
@@ -185,8 +181,8 @@ def _refuse_vector(env: EnvLike) -> None:
 
 
 def spaces_of(
-    env: EnvLike, kwargs: EnvKwargs | None = None, made: gymnasium.Env | None = None
-) -> tuple[gymnasium.Space, gymnasium.Space]:
+    env: EnvLike, kwargs: EnvKwargs | None = None, made: Any | None = None
+) -> tuple[Any, Any]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
     it, unless it is in `made` already, which is left open; or of one of a vector. Masks that it
     gives in its info are a part of the former, see `envs.action_masks`. Raises SpaceError where it
@@ -279,7 +275,7 @@ def separate(env: EnvLike) -> EnvLike:
     return copied
 
 
-def spare(env: gymnasium.Env) -> gymnasium.Env:
+def spare(env: Any) -> Any:
     """The environment or vector itself; a copy if a run steps it now, see `separate`."""
     return separate(env) if is_shared(env) else env
 
@@ -384,12 +380,12 @@ def _plain(
     mode: Mode = "plain",
 ) -> Environments:
 
-    def made(i: int) -> gymnasium.Env:
+    def made(i: int) -> Any:
         with opening(episode_seed(seed, first + i, 0)):
             return make(env, kwargs)
 
     one = made(0)
-    if mode != "plain" and functions.has_methods(one, "together"):  # functional
+    if mode != "plain" and has_methods(one, "together"):  # functional
         return one.together(n, seed, first)
     if mode == "native":
         one.close()
@@ -401,7 +397,7 @@ def _plain(
         return _stepped(env, envs, seed, first)
 
 
-def _stepped(env: EnvLike, envs: list[gymnasium.Env], seed: int, first: int) -> Stepped:
+def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
     n, one = len(envs), envs[0]
     if len({id(getattr(e.unwrapped, "inner", e.unwrapped)) for e in envs}) < n:
         raise SettingError(
@@ -461,5 +457,5 @@ def _has_native(env: EnvLike) -> bool:
     if not isinstance(env, str) or isinstance(env, Wrapped):
         return False
     register(env)
-    spec = registry().get(env)
+    spec = import_gymnasium().registry.get(env)
     return spec is not None and spec.vector_entry_point is not None and not spec.additional_wrappers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,7 +13,6 @@ from tandem.envs.action_masks import Masked, gives_masks, with_masks
 from tandem.envs.opening import reset
 from tandem.errors import SpaceError
 from tandem.spaces import action_leaf
-from tandem.types import Array, Info, Tree
 from tandem.vector_actions import restored, vector_space
 
 
@@ -26,10 +26,10 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
         self.action_space = vector_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
-    def reset(self, **kwargs: object) -> tuple[Tree, Info]:
+    def reset(self, **kwargs: object) -> Any:
         return reset(self.env, **kwargs)
 
-    def action(self, action: Array) -> Array:
+    def action(self, action: Any) -> Any:
         if isinstance(action, np.ndarray) and action.shape == self.action_space.shape:
             return self._restored(action)
         return action

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from tandem.envs.calls import has_methods
 from tandem.errors import misfit
 from tandem.types import EnvKwargs
-
-if TYPE_CHECKING:
-    import gymnasium
 
 FAMILIES = ("brax", "gymnax", "pgx", "phys2d", "playground", "tabular")  # FAMILY/NAME
 WORLDS = {"tandem/CartPole-v1": "CartPole", "tandem/Pendulum-v1": "Pendulum"}
@@ -40,7 +38,7 @@ def is_functional(env: object) -> bool:
     return is_id(env) or is_one(env) or (callable(env) and known(env) is not None)
 
 
-def view(env: object, kwargs: EnvKwargs | None = None, name: str = "") -> gymnasium.Env:
+def view(env: object, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
     """One of `is_id` or `is_one` as a gymnasium.Env, whose `together` makes a vector of it. name:
     of an object, for messages and files."""
     return importlib.import_module("tandem.functional.names").view(env, kwargs, name)
@@ -64,11 +62,6 @@ def known(function: object) -> object:
         return _given.get(function)
     except TypeError:
         return None
-
-
-def has_methods(env: object, *names: str) -> bool:
-    """Whether an object has all methods of these names."""
-    return all(callable(getattr(env, name, None)) for name in names)
 
 
 def _is_protocol(env: Any) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from tandem import plugins
 from tandem.envs.calls import attributes_of
@@ -21,9 +21,6 @@ from tandem.errors import (
     nearest,
 )
 from tandem.settings import expect_module, module_here
-
-if TYPE_CHECKING:
-    from gymnasium.envs.registration import EnvSpec
 
 # modules that register ids when imported
 NAMESPACES = {
@@ -76,7 +73,7 @@ def register(name: str) -> None:
     if name.startswith(_ROBOTICS):
         robotics = importlib.import_module("gymnasium_robotics")
         # once: a second time Gymnasium warns of every id that it has
-        if not any(known.startswith(_ROBOTICS) for known in registry()):
+        if not any(known.startswith(_ROBOTICS) for known in import_gymnasium().registry):
             robotics.register_robotics_envs()
     plugged(name)
 
@@ -115,7 +112,7 @@ def is_missing(name: str) -> bool:
 def origin(name: str) -> dict[str, str]:
     """What an id that is registered here comes from, for the one who misses it elsewhere: "env",
     the package and its version, of a plug-in; else "env_module", the module that has its class."""
-    spec = registry().get(name)
+    spec = import_gymnasium().registry.get(name)
     if spec is None or ":" in name:
         return {}
     module = _module(spec)
@@ -135,20 +132,16 @@ def import_gymnasium() -> ModuleType:
     return gymnasium
 
 
-def registry() -> dict[str, EnvSpec]:
-    """The ids that Gymnasium knows, with what is registered for each."""
-    return import_gymnasium().registry
-
-
-def _module(spec: EnvSpec) -> str:
-    """The module of an id's class."""
+def _module(spec: Any) -> str:
     entry = spec.entry_point
     return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
 
 
 def _is_there(name: str) -> bool:
     """Whether Gymnasium knows an id, which may have no version."""
-    return name in registry() or any(other.startswith(f"{name}-v") for other in registry())
+    return name in import_gymnasium().registry or any(
+        other.startswith(f"{name}-v") for other in import_gymnasium().registry
+    )
 
 
 def registered(plugin: plugins.Plugin) -> list[str]:
@@ -168,7 +161,7 @@ def registered(plugin: plugins.Plugin) -> list[str]:
 
 def _asked(plugin: plugins.Plugin) -> list[str]:
     plugin.refuse_clash(is_taken(plugin.name))
-    ids = registry()
+    ids = import_gymnasium().registry
     before = dict(ids)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*Overriding environment")  # an error, below
@@ -190,7 +183,7 @@ def _asked(plugin: plugins.Plugin) -> list[str]:
     return [name for name, owner in owners.items() if name not in before or owner == package]
 
 
-def _is_other(now: EnvSpec | None, before: EnvSpec) -> bool:
+def _is_other(now: Any | None, before: Any) -> bool:
     """Whether two specs of an id make different environments."""
     if now is before:
         return False
@@ -206,7 +199,7 @@ def attribute(name: str) -> Callable[..., object] | None:
     Name; else None."""
     module, colon, own = name.rpartition(":")
     found = getattr(module_here(module), own, None) if colon else None
-    return found if callable(found) and own not in registry() else None
+    return found if callable(found) and own not in import_gymnasium().registry else None
 
 
 def guarded(name: str, build: Callable[[], Made]) -> Made:
@@ -216,9 +209,9 @@ def guarded(name: str, build: Callable[[], Made]) -> Made:
         register(name)
         return build()
     except (error.UnregisteredEnv, error.DeprecatedEnv) as fault:
-        raise _unknown(name, registry()) from fault
+        raise _unknown(name, import_gymnasium().registry) from fault
     except (error.DependencyNotInstalled, ImportError) as fault:
-        spec = registry().get(name)
+        spec = import_gymnasium().registry.get(name)
         entry = f"{name} {spec.entry_point if spec else ''}".lower()
         extra = next((extra for part, extra in _EXTRAS.items() if part in entry), None)
         raise EngineError(
@@ -242,7 +235,7 @@ def guarded(name: str, build: Callable[[], Made]) -> Made:
 
 def _is_of(name: str, module: str) -> bool:
     """Whether an id's class is in a module, or in the package of it."""
-    return _module(registry()[name]).partition(".")[0] == module.partition(".")[0]
+    return _module(import_gymnasium().registry[name]).partition(".")[0] == module.partition(".")[0]
 
 
 def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:

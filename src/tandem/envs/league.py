@@ -4,7 +4,7 @@ where a game is made."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -16,11 +16,6 @@ from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Weights, select
 from tandem.spaces import Leaf
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
-
-if TYPE_CHECKING:
-    import gymnasium
-
-    from tandem.envs.versus import Versus
 
 
 class Player(Protocol):
@@ -52,9 +47,9 @@ class League:
         self.made: Callable[[dict[str, Weights]], Player] | None = None
         self._weights: dict[int, dict[str, Weights]] = {}
         self._players: dict[int, Player] = {}
-        self._tables: WeakSet[Versus] = WeakSet()
+        self._tables: WeakSet[Any] = WeakSet()
 
-    def seat(self, table: Versus) -> None:
+    def seat(self, table: Any) -> None:
         """Lets a game draw its opponents here."""
         self._tables.add(table)
         table.league = self
@@ -130,7 +125,7 @@ class LeagueEnvFactory:
         self.kwargs = kwargs
         self.__name__ = environment_name(env)
 
-    def __call__(self) -> gymnasium.Env:
+    def __call__(self) -> Any:
         from tandem.envs.versus import Versus  # with Gymnasium, see `import_gymnasium`
 
         gym = import_gymnasium()

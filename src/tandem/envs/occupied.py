@@ -5,7 +5,7 @@ from __future__ import annotations
 from weakref import WeakSet
 
 from tandem.envs import functions
-from tandem.envs.calls import attributes_of
+from tandem.envs.calls import attributes_of, has_methods
 from tandem.envs.vector import Environments
 
 running: WeakSet[Environments] = WeakSet()  # of the runs of this process
@@ -32,8 +32,4 @@ def is_shared(env: object) -> bool:
 
 def _is_environment(x: object) -> bool:
     # a simulator, or what `Plain` wraps, has no spaces; pure functions have no state to share
-    return (
-        not isinstance(x, type)
-        and functions.has_methods(x, "reset", "step")
-        and not functions.is_one(x)
-    )
+    return not isinstance(x, type) and has_methods(x, "reset", "step") and not functions.is_one(x)

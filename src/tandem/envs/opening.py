@@ -6,14 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tandem.envs.calls import attributes_of, spec_of
 from tandem.envs.vector import opened
-from tandem.types import Info, Tree
-
-if TYPE_CHECKING:
-    import gymnasium
 
 _KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
 _seed: ContextVar[int] = ContextVar("seed", default=0)
@@ -32,7 +28,7 @@ def opening(seed: int, env: object = None) -> Iterator[None]:
         _seed.reset(token)
 
 
-def look(env: gymnasium.Env) -> tuple[Tree, Info]:
+def look(env: Any) -> tuple[Any, Any]:
     """What the environment's first `reset` returned; it is reset if it was not looked at before."""
     kept = attributes_of(env).get(_KEPT)
     if kept is None:
@@ -41,12 +37,12 @@ def look(env: gymnasium.Env) -> tuple[Tree, Info]:
     return kept[1]
 
 
-def amend(env: gymnasium.Env, came: tuple[Tree, Info]) -> None:
+def amend(env: Any, came: tuple[Any, Any]) -> None:
     """Keeps `came` instead of what `look` returned."""
     attributes_of(env)[_KEPT] = attributes_of(env)[_KEPT][0], came
 
 
-def reset(env: gymnasium.Env, **given: object) -> tuple[Tree, Info]:
+def reset(env: Any, **given: object) -> tuple[Any, Any]:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
     kept = attributes_of(env).pop(_KEPT, None)
     if kept is not None and kept[0] == given:
@@ -54,6 +50,6 @@ def reset(env: gymnasium.Env, **given: object) -> tuple[Tree, Info]:
     return opened(_name(env), env.reset(**given))
 
 
-def _name(env: gymnasium.Env) -> str:
+def _name(env: Any) -> str:
     spec = spec_of(env)
     return str(spec.id) if spec is not None else type(getattr(env, "unwrapped", env)).__name__

@@ -9,11 +9,9 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
-from types import ModuleType
 from typing import Any
 
-from tandem.envs.calls import metadata_of
-from tandem.envs.functions import has_methods
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.errors import EngineError, UnknownNameError
 
 
@@ -33,7 +31,7 @@ def _package(family: str) -> str:
     return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
 
 
-def by_id(name: str, kind: str, known: Iterable[str]) -> ModuleType:
+def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     """Returns the module of the environment FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the
     others of PettingZoo.
 
@@ -61,11 +59,6 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> ModuleType:
     return module
 
 
-def has_agents(env: object) -> bool:
-    """Whether this is an environment of several agents."""
-    return hasattr(env, "possible_agents")
-
-
 def in_turn(env: Any) -> bool:
     """Whether this has PettingZoo's AEC interface. A class of its own may set `agent_selection` no
     sooner than in `reset`; one with the parallel interface may have a method `observe` too."""
@@ -73,7 +66,7 @@ def in_turn(env: Any) -> bool:
     def takes_turns() -> bool:
         return any(hasattr(env, name) for name in ("agent_selection", "agent_iter", "last"))
 
-    if not has_agents(env) or not has_methods(env, "observe"):
+    if not hasattr(env, "possible_agents") or not has_methods(env, "observe"):
         return False
     if not takes_turns():
         with suppress(Exception):  # whoever resets it for good tells of that

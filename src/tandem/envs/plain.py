@@ -11,8 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.calls import metadata_of
-from tandem.envs.functions import has_methods
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.envs.opening import amend, look
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array, Info, JSONDict, Tree
@@ -35,8 +34,6 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     Raises SpaceError where actions have no space, and EnvironmentFault where the object returns
     anything else.
     """
-
-    observation_space: spaces.Space | None = None  # until the first look at the object
 
     def __init__(
         self,
@@ -133,7 +130,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     def _cast(self, obs: Tree) -> Tree:
         """An observation in the dtype of its space, if that is a Box of floats: most such objects
         return float64."""
-        space = self.observation_space
+        space = getattr(self, "observation_space", None)
         if isinstance(space, spaces.Box) and space.dtype.kind == "f":
             return np.asarray(obs, space.dtype)
         return obs

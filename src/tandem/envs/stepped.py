@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +37,6 @@ from tandem.errors import EnvironmentFault, ResumeError, SpaceError, TandemError
 from tandem.spaces import Leaf, leaf
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
-if TYPE_CHECKING:
-    import gymnasium
-
 
 class Stepped(Environments):
     """A vector of plain environments.
@@ -54,7 +51,7 @@ class Stepped(Environments):
     def __init__(
         self,
         name: str,
-        envs: Sequence[gymnasium.Env],
+        envs: Sequence[Any],
         seed: int = 0,
         next_seed: Callable[[int, int], int] | None = None,
         first: int = 0,
@@ -89,7 +86,7 @@ class Stepped(Environments):
         self._obs: Tree = None
 
     @property
-    def first(self) -> gymnasium.Env:
+    def first(self) -> Any:
         """One of the environments."""
         return self._envs[0]
 
@@ -331,13 +328,6 @@ class Stepped(Environments):
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
-    def _each(self, f: Callable[[Leaf, Tree, str | None], Array], seen: Tree) -> Tree:
-        """`f(spec, value, key)` for every array of one observation, as a tree."""
-        if isinstance(self.observation, dict):
-            seen = self.flatten(seen)
-            return {key: f(spec, seen[key], key) for key, spec in self.observation.items()}
-        return f(self.observation, seen, None)
-
     def _last(self, i: int, seen: Tree, terminated: bool) -> Tree:
         """The true last observation of an episode, as an array of its own, checked."""
 
@@ -346,7 +336,12 @@ class Stepped(Environments):
                 raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
             return np.array(value, spec.dtype)
 
-        obs = self._each(one, seen)
+        spec = self.observation
+        if isinstance(spec, dict):
+            flat = self.flatten(seen)
+            obs = {key: one(s, flat[key], key) for key, s in spec.items()}
+        else:
+            obs = one(spec, seen, None)
         self.check_last(i, obs, self._when(i), terminated)
         return obs
 

@@ -11,9 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.calls import metadata_of
 from tandem.envs.opening import look, reset
-from tandem.envs.pettingzoo import by_id, has_agents, ids, in_turn, together
+from tandem.envs.pettingzoo import by_id, ids, in_turn, together
 from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
@@ -46,7 +45,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, env: Any) -> None:
         self.inner, self.names = env, list(env.possible_agents)
-        self.metadata = dict(metadata_of(env) or {"render_modes": []})
+        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
         if not (count := len(self.names)):
             raise SpaceError(
@@ -154,8 +153,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         """What a reset of the environment returned: (observations, infos) by agent."""
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
+            kinds = ", ".join(type(x).__name__ for x in both) if isinstance(both, tuple) else ""
             raise EnvironmentFault(
-                f"reset of {type(self.inner).__name__} returned {_type_names(both)}.",
+                f"reset of {type(self.inner).__name__} returned a {type(both).__name__}"
+                f"{kinds and ' of '}{kinds}.",
                 "(observations, infos), two dicts keyed by agent",
                 "return both from reset; infos may be {}.",
             )
@@ -221,11 +222,6 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             return None
 
 
-def _type_names(x: object) -> str:
-    parts = f" of {', '.join(type(part).__name__ for part in x)}" if isinstance(x, tuple) else ""
-    return f"a {type(x).__name__}{parts}"
-
-
 def _vector(x: Tree, spec: Leaf) -> Array:
     """An agent's observation as numbers: one-hot where it is discrete."""
     if not spec.sizes:
@@ -252,11 +248,11 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     """
     if isinstance(env, str):
         env = _by_id(env, dict(kwargs or {}))
-    if isinstance(env, type) or (callable(env) and not has_agents(env)):
+    if isinstance(env, type) or (callable(env) and not hasattr(env, "possible_agents")):
         env = env()
     if isinstance(env, Team):
         return env
-    if not has_agents(env):
+    if not hasattr(env, "possible_agents"):
         raise SettingError(
             f"{type(env).__name__} has no possible_agents.",
             "a PettingZoo environment (parallel or AEC), or a callable that returns one",

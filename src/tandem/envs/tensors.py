@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ def is_finite(x: Array) -> bool:
     return bool(_functions(x).isfinite(x).all())
 
 
-def _functions(x: Array) -> ModuleType:
+def _functions(x: Array) -> Any:
     library = sys.modules[library_of(x)]
     return library if library_of(x) == "torch" else library.numpy
 
@@ -96,10 +95,8 @@ def _functions(x: Array) -> ModuleType:
 def bits_of(mask: Tree) -> Array:
     """A mask of zeros and ones, int8, in a row; of one in parts, as MultiDiscrete.sample takes it,
     tuples of them too, one after the other."""
-    if isinstance(mask, (tuple, list)) and _is_row(mask[0]):
+    if isinstance(mask, (tuple, list)) and (
+        getattr(mask[0], "ndim", isinstance(mask[0], (tuple, list)))
+    ):
         return np.concatenate([bits_of(part) for part in mask])
     return (to_numpy(mask) != 0).astype(np.int8).reshape(-1)  # it may have the action's axes
-
-
-def _is_row(part: Tree) -> bool:
-    return bool(getattr(part, "ndim", isinstance(part, (tuple, list))))

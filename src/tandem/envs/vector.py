@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from tandem.envs.tensors import is_finite, to_numpy
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree, leaves
-
-if TYPE_CHECKING:
-    import gymnasium
 
 Arrays = dict[str, Array]
 SUCCESS = "is_success"  # in the info of Gymnasium-Robotics and Stable-Baselines3
@@ -56,8 +53,8 @@ class Environments(ABC):
 
     n: int
     name: str
-    observation_space: gymnasium.Space  # of one environment, as Gymnasium has it
-    action_space: gymnasium.Space
+    observation_space: Any  # of one environment, as Gymnasium has it
+    action_space: Any
     observation: Spec
     parts: dict[str, Leaf]  # of an observation, by name; "" where it is one array
     action: Leaf
@@ -65,15 +62,13 @@ class Environments(ABC):
     resumable = True  # whether there is a state of them; else a resumed run begins new episodes
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
-    around: gymnasium.Env | None = (
+    around: Any | None = (
         None  # one of the environments, or their vector, with the wrappers around it
     )
     unsealed = "give vectorization='plain'."  # what allows calls in them
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
-    def __init__(
-        self, name: str, n: int, observation_space: gymnasium.Space, action_space: gymnasium.Space
-    ) -> None:
+    def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
         self.name, self.n = name, n
         self.observation_space, self.action_space = observation_space, action_space
         self.observation = spec = observation_spec(observation_space)
@@ -197,7 +192,7 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
-def close(name: str, envs: Iterable[gymnasium.Env]) -> None:
+def close(name: str, envs: Iterable[Any]) -> None:
     """Close each environment or vector; one that raises is noted, and the others are closed."""
     for env in envs:
         with attempt(f"close of {name} failed"):

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tandem.envs.calls import EnvironmentCall, from_vector, in_vector, layers, metadata_of, spec_of
-from tandem.envs.functions import has_methods
+from tandem.envs.calls import (
+    EnvironmentCall,
+    from_vector,
+    has_methods,
+    in_vector,
+    layers,
+    metadata_of,
+    spec_of,
+)
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import (
@@ -22,15 +29,12 @@ from tandem.envs.vector import (
     other_number,
     raised,
 )
-from tandem.envs.vector_reading import Masks, Reader, masked_space, may_have_masks
+from tandem.envs.vector_reading import Reader, masked_space, may_have_masks
 from tandem.envs.vector_state import decode, encode, restore, snapshot
 from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, JSONDict, Tree, leaves, tree_map
 from tandem.vector_actions import restored, vector_space
-
-if TYPE_CHECKING:
-    import gymnasium
 
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 
@@ -42,7 +46,7 @@ def is_vector(env: object) -> bool:
     )
 
 
-def has_state(envs: gymnasium.vector.VectorEnv, registered: bool) -> bool:
+def has_state(envs: Any, registered: bool) -> bool:
     """Whether a vector can be brought back to where it was: by `get_state` and `set_state`, or,
     of one that is `registered` or of Gymnasium's own `gymnasium.envs`, by its attributes."""
     if has_methods(envs, "get_state", "set_state"):
@@ -89,11 +93,11 @@ class VectorEnvironments(Environments):
     def __init__(
         self,
         name: str,
-        envs: gymnasium.vector.VectorEnv,
+        envs: Any,
         seed: int = 0,
         first: int = 0,
         *,
-        remake: Callable[[int], gymnasium.vector.VectorEnv] | None = None,
+        remake: Callable[[int], Any] | None = None,
         owned: bool = True,
         registered: bool = False,
     ) -> None:
@@ -190,7 +194,7 @@ class VectorEnvironments(Environments):
         self._tensor = maker(leaves(seen)[0])
         return seen, info
 
-    def _gives_masks(self) -> tuple[bool, Masks | None]:
+    def _gives_masks(self) -> tuple[bool, Callable[[Array], Any] | None]:
         """Whether it has masks of discrete actions that are not in its observations; and the
         function that returns them, where its info does not have them."""
         shown = self._envs.single_observation_space
@@ -340,7 +344,7 @@ class VectorEnvironments(Environments):
         )
 
 
-def _refuse_parts(name: str, envs: gymnasium.vector.VectorEnv) -> None:
+def _refuse_parts(name: str, envs: Any) -> None:
     """EnvPool's way to step a part of the environments in each step."""
     if getattr(envs, "is_async", False) is True:
         raise EnvironmentFault(
@@ -350,7 +354,7 @@ def _refuse_parts(name: str, envs: gymnasium.vector.VectorEnv) -> None:
         )
 
 
-def autoreset_mode(name: str, envs: gymnasium.vector.VectorEnv) -> str:
+def autoreset_mode(name: str, envs: Any) -> str:
     """The name of a vector's autoreset mode. Raises EnvironmentFault where it says none."""
     mode = metadata_of(envs).get("autoreset_mode")
     said = getattr(mode, "name", None) or str(mode)

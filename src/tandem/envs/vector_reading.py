@@ -3,8 +3,8 @@ observations, rewards and flags."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,15 +23,11 @@ from tandem.errors import EnvironmentFault
 from tandem.spaces import MASK
 from tandem.types import Array, Info, Tree
 
-if TYPE_CHECKING:
-    import gymnasium
-
-Masks = Callable[[Array], Sequence[Array | None]]  # of the environments that act [N]
 FINAL = ("final_obs", "final_observation")  # of Gymnasium since 1.0, and before
 FINAL_INFO = "final_info"
 
 
-def masked_space(inner: gymnasium.Space, width: int) -> tuple[gymnasium.Space, bool]:
+def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
     """The observation space of one environment with an entry for the mask that its info gives; and
     whether the environment's own observation is the entry `obs` there, as it is no Dict."""
     spaces = import_gymnasium().spaces
@@ -40,7 +36,7 @@ def masked_space(inner: gymnasium.Space, width: int) -> tuple[gymnasium.Space, b
     return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
 
 
-def may_have_masks(shown: gymnasium.Space, actions: gymnasium.Space) -> bool:
+def may_have_masks(shown: Any, actions: Any) -> bool:
     """Whether actions of one environment are discrete, and the observations that it shows have no
     mask of them: then its info, or a method, may."""
     spaces = import_gymnasium().spaces
@@ -63,7 +59,7 @@ class Reader:
         of: Environments,
         masks: bool,
         wraps: bool,
-        method: Masks | None = None,
+        method: Callable[[Array], Any] | None = None,
     ) -> None:
         self.of, self.name, self.n, self.masks = of, of.name, of.n, masks
         self._method = method

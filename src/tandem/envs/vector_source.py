@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tandem.envs import envpool, functions
-from tandem.envs.calls import spec_of
+from tandem.envs.calls import has_methods, spec_of
 from tandem.envs.ids import guarded, import_gymnasium
 from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
@@ -20,9 +20,6 @@ from tandem.errors import SettingError, misfit
 from tandem.platforms import FROM_TERMINAL
 from tandem.settings import named_here
 from tandem.types import EnvKwargs
-
-if TYPE_CHECKING:
-    import gymnasium
 
 FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
 
@@ -40,8 +37,8 @@ class VectorSource:
     def __init__(
         self,
         name: str,
-        build: Callable[..., gymnasium.vector.VectorEnv] | None,
-        vector: gymnasium.vector.VectorEnv | None = None,
+        build: Callable[..., Any] | None,
+        vector: Any | None = None,
         path: str = "",
         is_atari: bool = False,
     ) -> None:
@@ -77,9 +74,7 @@ class VectorSource:
         n: int | None,
         seed: int,
         kwargs: EnvKwargs | None = None,
-        check: Callable[[gymnasium.vector.VectorEnv], gymnasium.vector.VectorEnv] = lambda vector: (
-            vector
-        ),
+        check: Callable[[Any], Any] = lambda vector: vector,
     ) -> VectorEnvironments:
         """The vector, ready to be reset: the object, or one made for it, which its `close` closes.
 
@@ -114,9 +109,7 @@ class VectorSource:
             close(self.name, [self._vector])
             self._vector = None
 
-    def _made(
-        self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None
-    ) -> gymnasium.vector.VectorEnv:
+    def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
         """A vector for the given beginning of all its episodes."""
         given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
         for name, value in (("num_envs", n), ("seed", at)):
@@ -144,10 +137,11 @@ def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | N
         return VectorSource(env, build, is_atari=envpool.is_atari(env)), None
     if is_vector(env):
         return VectorSource(_spec_id(env) or type(env).__name__, None, env), None
-    single = functions.has_methods(env, "reset") and not hasattr(env, "num_envs")
+    is_class = isinstance(env, type) and issubclass(env, import_gymnasium().vector.VectorEnv)
+    single = has_methods(env, "reset") and not hasattr(env, "num_envs")
     if functions.known(env) is not None or functions.is_one(env):
         return None, None
-    if isinstance(env, str) or not callable(env) or (single and not _is_vector_class(env)):
+    if isinstance(env, str) or not callable(env) or (single and not is_class):
         return None, None
     return function_source(env, kwargs, _function_name(env, kwargs))
 
@@ -175,7 +169,7 @@ def function_source(
         single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
         if single and not given:
             return None, vector
-        if functions.has_methods(
+        if has_methods(
             vector, "close"
         ):  # it is made again, or refused, where environments are made
             vector.close()
@@ -202,9 +196,7 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
     return source
 
 
-def called(
-    name: str, build: Callable[..., gymnasium.vector.VectorEnv], kwargs: EnvKwargs
-) -> gymnasium.vector.VectorEnv:
+def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
     """What `build` makes. Processes that it forks hear neither Ctrl-C nor a closing terminal, so
     that the block under way is finished; a signal that comes meanwhile is heard when it has
     returned."""
@@ -240,10 +232,6 @@ def _function_name(function: Callable[..., object], kwargs: EnvKwargs | None) ->
 
 def _spec_id(vector: object) -> str:
     return str(getattr(spec_of(vector), "id", None) or "")
-
-
-def _is_vector_class(env: object) -> bool:
-    return isinstance(env, type) and issubclass(env, import_gymnasium().vector.VectorEnv)
 
 
 def named_by(function: Callable[..., object] | None) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from contextlib import closing, suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tandem.envs.ids import import_gymnasium
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError
 from tandem.types import Array, JSONDict
-
-if TYPE_CHECKING:
-    import gymnasium
 
 _FIXED = (
     type,
@@ -28,7 +25,7 @@ _FIXED = (
 )
 
 
-def snapshot(envs: gymnasium.vector.VectorEnv, arrays: Arrays) -> list[JSONDict]:
+def snapshot(envs: Any, arrays: Arrays) -> list[JSONDict]:
     """The attributes of a vector environment and of each wrapper around it, outermost first, as
     JSON; arrays go to `arrays`.
 
@@ -44,7 +41,7 @@ def snapshot(envs: gymnasium.vector.VectorEnv, arrays: Arrays) -> list[JSONDict]
     ]
 
 
-def restore(envs: gymnasium.vector.VectorEnv, data: list[JSONDict], arrays: Arrays) -> None:
+def restore(envs: Any, data: list[JSONDict], arrays: Arrays) -> None:
     """Give a vector environment the attributes that `snapshot` took."""
     for layer, saved in zip(layers(envs), data, strict=True):
         for key, node in saved.items():
@@ -62,7 +59,7 @@ def _alike(a: Array, b: Array) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and b.flags.writeable)
 
 
-def inner_environment(envs: gymnasium.vector.VectorEnv) -> gymnasium.Env | None:
+def inner_environment(envs: Any) -> Any | None:
     """One of a vector's environments; one like them, closed, where they are in other processes;
     None for a vector of another kind."""
     inner = getattr(envs, "unwrapped", envs)

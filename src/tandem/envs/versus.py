@@ -15,8 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.calls import metadata_of
-from tandem.envs.functions import has_methods
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.envs.league import League, Player, RandomPlayer
 from tandem.envs.pettingzoo import by_id, ids, in_turn, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, one_of

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tandem.envs.envpool import is_id
 from tandem.envs.ids import import_gymnasium
 from tandem.errors import SettingError, brief
 from tandem.settings import named_here
-from tandem.types import JSONDict
-
-if TYPE_CHECKING:
-    import gymnasium
 
 
 class Wrapped(str):
@@ -30,7 +26,7 @@ class Wrapped(str):
     def __reduce__(self) -> tuple[object, ...]:
         return Wrapped, (str(self), self.wrappers)
 
-    def around(self, made: Callable[[str], gymnasium.Env]) -> gymnasium.Env:
+    def around(self, made: Callable[[str], Any]) -> Any:
         """What `made` makes of the text, with all wrappers. UnknownNameError for a name that is no
         wrapper's, SettingError where one cannot be made."""
         kinds = [_read(wrapper) for wrapper in self.wrappers]
@@ -64,7 +60,7 @@ def wrapped(env: object, wrappers: Sequence[str] | None) -> Any:
     return Wrapped(env, wrappers)
 
 
-def _read(wrapper: str) -> tuple[type[gymnasium.Wrapper], JSONDict]:
+def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
     """The class of a wrapper, and its arguments."""
     module, _, rest = wrapper.partition(":")
     name, colon, text = rest.partition(":")

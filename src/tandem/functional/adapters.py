@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.calls import metadata_of
 from tandem.errors import SpaceError
 from tandem.functional.protocol import TimeStep
 from tandem.spaces import MASK, in_space
@@ -38,7 +37,7 @@ class Gymnasium:
         # asked of the class: an object that does not draw has the base's method too
         if type(env).render_image.__qualname__.split(".")[0] != "FuncEnv":
             self.render = self._render
-            self.render_fps = metadata_of(env).get("render_fps", 30)
+            self.render_fps = (getattr(env, "metadata", None) or {}).get("render_fps", 30)
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         first, seeing = jax.random.split(key)

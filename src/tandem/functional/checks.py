@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import Space
 from jax import dtypes
 
-from tandem.envs.calls import attributes_of
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.functional.protocol import FunctionalEnv, TimeStep
 from tandem.spaces import Leaf, flattener, observation_spec
@@ -117,7 +116,7 @@ def _check_whole(name: str, attribute: str, value: Any) -> None:
 def _check_attributes(name: str, env: FunctionalEnv) -> None:
     """Whether reset and step left nothing that they compute in attributes: it would be what it was
     as they were traced."""
-    for attribute, x in attributes_of(env).items():
+    for attribute, x in getattr(env, "__dict__", {}).items():
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
             raise EnvironmentFault(
                 f"{name}.{attribute} is set by reset or step.",
@@ -217,7 +216,6 @@ def _check_scalar(name: str, what: str, x: object) -> None:
 
 
 def _form(x: object) -> tuple[Any, Any]:
-    """Shape and dtype; None where it has none."""
     return getattr(x, "shape", None), getattr(x, "dtype", None)
 
 

@@ -10,8 +10,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from tandem.envs.functions import KINDS, WORLDS, has_methods
-from tandem.envs.ids import import_gymnasium, registry
+from tandem.envs.calls import has_methods
+from tandem.envs.functions import KINDS, WORLDS
+from tandem.envs.ids import import_gymnasium
 from tandem.errors import EngineError, SettingError, TandemError, UnknownNameError
 from tandem.functional import host
 from tandem.functional.protocol import FunctionalEnv
@@ -126,10 +127,10 @@ def _tandem(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
 
 
 def _gymnasium(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
-    spec = registry().get(name)
+    spec = import_gymnasium().registry.get(name)
     family = name.partition("/")[0]
     if spec is None:
-        known = [other for other in registry() if other.startswith(f"{family}/")]
+        known = [other for other in import_gymnasium().registry if other.startswith(f"{family}/")]
         raise UnknownNameError("functional environment", name, known)
     one = import_gymnasium().make(name, disable_env_checker=True, **kwargs).unwrapped
     return _adapters().Gymnasium(one.func_env, spec.max_episode_steps or 0)

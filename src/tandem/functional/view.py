@@ -13,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from tandem.envs.functions import has_methods
 from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
 from tandem.functional.vector import NEVER, FunctionalVector, programs
@@ -39,7 +38,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         self._limit = int(env.max_episode_steps) or NEVER
         self._now: Any = None
         self._number = np.zeros(1, np.uint32)  # of the episode: its seed
-        draws = has_methods(env, "render")
+        draws = callable(getattr(env, "render", None))
         self.metadata = {
             "render_modes": ["human", "rgb_array"] if draws else [],
             "render_fps": int(getattr(env, "render_fps", 30)),

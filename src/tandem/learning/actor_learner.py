@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.algorithms.on_sequences import OnSequences
-from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import closed_on_error
 from tandem.errors import NetworkError, NonFiniteError
 from tandem.learning.build import beside, build
@@ -41,7 +39,6 @@ class ActorLearner(Loop):
     replay: shared memory for what it keeps to replay; learned: what one that was lost had said of
     that, beside."""
 
-    algorithm: OnSequences
     learner: SequenceLearner
 
     def __init__(
@@ -76,7 +73,7 @@ class ActorLearner(Loop):
             self.load_learned({**learned, "owed": 0}, {})
 
     def respond(
-        self, message: tuple[int, int, list[EnvironmentCall]], weights: Weights, arrays: Arrays
+        self, message: tuple[int, int, list[Any]], weights: Weights, arrays: Arrays
     ) -> tuple[JSONDict, dict[str, Array]]:
         """A round. message: the environment steps and updates of all so far, and calls to make in
         the environments; weights: the newest. Returns what was collected for the next gradient, and
@@ -141,12 +138,12 @@ class ActorLearner(Loop):
             yield metrics
             yield from rounds
 
-    def attribute(self, name: str, calls: list[EnvironmentCall]) -> list[Any]:
+    def attribute(self, name: str, calls: list[Any]) -> list[Any]:
         """The values of an attribute of its environments, after these calls."""
         self.collector.make_calls(calls)
         return list(self.collector.attribute(name))
 
-    def collected(self, calls: list[EnvironmentCall]) -> tuple[JSONDict, dict[str, Array]]:
+    def collected(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
         """Where its environments, after these calls, and its randomness are."""
         self.collector.make_calls(calls)
         data, arrays = self.collector.state()

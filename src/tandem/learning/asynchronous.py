@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.algorithms.base import Call, Settings
+from tandem.algorithms.base import Call
 from tandem.algorithms.on_sequences import OnSequences
-from tandem.collect.collector import Actor
 from tandem.collect.trajectories import EndedEpisode, read_ended
-from tandem.envs.calls import EnvironmentCall
-from tandem.envs.factory import EnvLike
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
@@ -31,7 +28,7 @@ from tandem.types import Array, Batch, JSONDict, Tree, Update
 from tandem.workers.process import WorkerHandle
 
 
-def refuse(algorithm: str, needs: str, env: EnvLike, o: Any) -> None:
+def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     """SettingError where a run cannot have `o.learners` actor-learners."""
     if o.learners == 1:
         return
@@ -63,13 +60,12 @@ def refuse(algorithm: str, needs: str, env: EnvLike, o: Any) -> None:
     check_can_travel(env, f"learners={o.learners}")
 
 
-def refuse_statistics(learners: int, settings: Settings) -> None:
+def refuse_statistics(learners: int, settings: Any) -> None:
     """SettingError where several would have to share running statistics."""
-    both = {
-        "normalize_observations": settings.normalize_observations,
-        "normalize_rewards": settings.normalize_rewards,
-    }
-    for what, given in both.items():
+    for what, given in (
+        ("normalize_observations", settings.normalize_observations),
+        ("normalize_rewards", settings.normalize_rewards),
+    ):
         if learners > 1 and given:
             raise SettingError(
                 f"learners={learners} and {what}=True.",
@@ -144,7 +140,7 @@ class ActorLearners:
     def begun_steps(self) -> int:
         return self.env_steps
 
-    def collect(self, steps: int, actor: Actor | None, noise: Tree = None) -> LearnerResult:
+    def collect(self, steps: int, actor: object, noise: Tree = None) -> LearnerResult:
         """What comes next, from whoever comes first. The one whose turn it was before goes on with
         the weights of now."""
         began = perf_counter()
@@ -300,7 +296,7 @@ class ActorLearners:
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
 
-    def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         """See `Collector.make_calls`; in each learner before the next round that it begins."""
         if calls:
             self.environments.make_calls(calls)  # which finds out what cannot be called
@@ -329,8 +325,6 @@ class ActorLearners:
 class CentralLearner(Learner):
     """Stands where a loop's learner does: makes the steps."""
 
-    algorithm: OnSequences
-
     def __init__(self, algorithm: OnSequences, learners: ActorLearners) -> None:
         self.algorithm = algorithm
         self.learners = learners
@@ -345,16 +339,15 @@ class CentralLearner(Learner):
 
     def learn(self, trajectory: Any, span: Span) -> dict[str, float]:
         """The metrics of the gradient's loss; none where there was no gradient."""
-        handed: LearnerResult = trajectory
-        if handed.gradient is None:
+        if trajectory.gradient is None:
             return {}
         schedule = self.algorithm.schedule(
             Call(np.full(1, span.progress), span.begin, span.end, self.updates)
         )
         self.updates += self._run(
-            Batch((), (), reward=handed.gradient[None], settings=schedule)
+            Batch((), (), reward=trajectory.gradient[None], settings=schedule)
         ).applied
-        return handed.metrics
+        return trajectory.metrics
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         each, arrays = self.learners.learned(replay)

@@ -6,10 +6,9 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tandem import algorithms, backends
-from tandem.backends.backend import Network
 from tandem.envs.vector import Environments
 from tandem.errors import SettingError, nearest
 from tandem.learning import config
@@ -17,16 +16,13 @@ from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
 from tandem.spaces import Leaf, Spec
 
-if TYPE_CHECKING:
-    from gymnasium import Space
-
 
 class Spaces(NamedTuple):
     """What an algorithm needs to know of its environments."""
 
     observation: Spec
     action: Leaf
-    observation_space: Space
+    observation_space: Any
 
     @classmethod
     def of(cls, environments: Environments) -> Spaces:
@@ -95,7 +91,7 @@ def beside(conf: Config) -> Config:
     return replace(conf, device="cpu")
 
 
-def network_there(conf: Config, spaces: Spaces, network: object, role: str) -> Network:
+def network_there(conf: Config, spaces: Spaces, network: object, role: str) -> Any:
     """The network of a role, in a process that acts by it and has its framework for nothing
     else."""
     algorithm = build(

@@ -320,8 +320,7 @@ def restarted(conf: Config, at: int, why: str) -> Config:
 
 def plain(settings: Settings) -> JSONDict:
     """Settings as JSON data."""
-    values = settings.as_dict().items()
-    return {name: str(x) if isinstance(x, Schedule) else x for name, x in values}
+    return {n: str(x) if isinstance(x, Schedule) else x for n, x in settings.as_dict().items()}
 
 
 def from_json(data: JSONDict, kind: type[Algorithm]) -> Config:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from tandem.backends.backend import Backend
 from tandem.errors import SettingError
 
 # Weights of all networks. 4,600 took seven times as long on two devices of a processor, 67,000
@@ -38,7 +38,7 @@ def multiples(of: int, near: int) -> tuple[int, int]:
     return least, least + of
 
 
-def purpose(backend: Backend) -> str:
+def purpose(backend: Any) -> str:
     """What several devices are for, in a line, where the networks are too small for them."""
     if backend.devices == 1:
         return ""

@@ -6,22 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from tandem.errors import SettingError, note
 from tandem.learning.devices import check_even, multiples
 from tandem.settings import nearest_multiple
 from tandem.spaces import Leaf
 
-if TYPE_CHECKING:
-    from tandem.algorithms.base import ReplaySettings, RolloutSettings, Settings
-    from tandem.algorithms.on_sequences import SequenceSettings
 
-
-S = TypeVar("S", bound="Settings")
-
-
-def of_length(s: S, steps: int) -> S:
+def of_length(s: Any, steps: int) -> Any:
     """The defaults of an algorithm for a run of `steps`: waiting takes a tenth of it at most."""
     most = {
         "learning_starts": steps // 10,
@@ -32,8 +25,8 @@ def of_length(s: S, steps: int) -> S:
 
 
 def fitted(
-    needs: str, s: S, devices: int, given: Iterable[str], tries: int = 10
-) -> tuple[S, list[str]]:
+    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10
+) -> tuple[Any, list[str]]:
     """The settings, with numbers that nobody has `given` changed where they contradict others, and
     notes on those numbers. What cannot be changed so is left for `check`."""
     try:
@@ -46,7 +39,7 @@ def fitted(
     return s, []
 
 
-def _changed(before: Settings, after: Settings, asked: list[str]) -> str:
+def _changed(before: Any, after: Any, asked: list[str]) -> str:
     """A note on numbers that have changed to fit those that were asked for."""
     old, new = before.as_dict(), after.as_dict()
     changed = [f"{n} set to {x} instead of {old[n]}" for n, x in new.items() if x != old[n]]
@@ -65,11 +58,10 @@ def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
     return replace(s, log_std=usual)
 
 
-def note_few(s: Settings, learners: int) -> None:
+def note_few(s: Any, learners: int) -> None:
     """A note on a run that makes fewer than 100 updates, or none in its first half."""
     rows, values = s.block * s.envs, s.as_dict()
-    online = values.get("online", False)
-    kept = values.get("replay_starts", 0) * s.block * learners
+    online, kept = values.get("online", False), values.get("replay_starts", 0) * s.block * learners
     waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
     blocks, first = -(-s.steps // rows), rows * (1 if online else waits + 1)
     each = rows if values.get("updates_per_call", 1) < 0 else s.update_rate * rows - online
@@ -95,7 +87,7 @@ def check(needs: str, s: Any, devices: int = 1) -> None:
         rollouts(s, (s.sequence or s.rollout) if s.recurrent else 0, devices)
 
 
-def rollouts(s: RolloutSettings, sequence: int, devices: int = 1) -> None:
+def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
     """SettingError where rollouts do not divide into batches, batches into sequences (0: a row is a
     step), or these among the devices."""
     rows, each = s.rollout * s.envs, sequence or 1
@@ -141,7 +133,7 @@ def rollouts(s: RolloutSettings, sequence: int, devices: int = 1) -> None:
         )
 
 
-def transitions(s: ReplaySettings, sequence: int, devices: int = 1) -> None:
+def transitions(s: Any, sequence: int, devices: int = 1) -> None:
     """SettingError where steps do not divide among environments, batches into sequences (0: a row
     is a step) or among devices, where the buffer is too small for them, or where settings say how
     many updates there are, or how they are changed, twice or for nothing."""
@@ -199,7 +191,7 @@ def transitions(s: ReplaySettings, sequence: int, devices: int = 1) -> None:
         )
 
 
-def sequences(s: SequenceSettings, devices: int = 1) -> None:
+def sequences(s: Any, devices: int = 1) -> None:
     """SettingError where there is nothing to learn from, where the buffer never has what replaying
     waits for, or where sequences do not divide among the devices."""
     replays = s.replay != "none" and s.replay_ratio > 0

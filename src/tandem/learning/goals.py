@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from tandem.errors import SettingError
 from tandem.replay.hindsight import INFO, DictGoals, Info
 from tandem.spaces import Leaf, Spec
 from tandem.types import EnvKwargs, JSONDict, Tree
-
-if TYPE_CHECKING:
-    from gymnasium import Env
 
 
 def goals_of(
@@ -40,7 +36,7 @@ def goals_of(
 
 
 def _goals_of(
-    made: Env, closes: list[Callable[[], object]], name: str, observation: Spec, copy_info: bool
+    made: Any, closes: list[Any], name: str, observation: Spec, copy_info: bool
 ) -> DictGoals:
     from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
 

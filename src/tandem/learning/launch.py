@@ -10,7 +10,6 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,7 +24,6 @@ from tandem.learning.config import Config
 from tandem.learning.learners import compiled
 from tandem.learning.seeds import Generators
 from tandem.platforms import ENDING
-from tandem.types import JSONDict
 from tandem.workers.process import SLICE, START
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -157,7 +155,7 @@ class Launch:
         self.store.set(f"run {self.runs}", OVER)
         self.said("left", range(1, self.count), GRACE)
 
-    def said(self, what: str, ranks: Collection[int], seconds: float) -> dict[int, str]:
+    def said(self, what: str, ranks: range, seconds: float) -> dict[int, str]:
         """What those of these ranks have said within so many seconds who have said anything."""
         found: dict[int, str] = {}
         limit = time.monotonic() + seconds
@@ -190,7 +188,7 @@ class Launch:
         self.say("left")
         return 0
 
-    def _follow(self, told: JSONDict) -> bool:
+    def _follow(self, told: dict[str, Any]) -> bool:
         kind = algorithms.get(told["config"]["algorithm"])
         conf, action = config.from_json(told["config"], kind), spaces.from_json(told["action"])
         assert isinstance(action, spaces.Leaf)

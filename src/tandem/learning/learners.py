@@ -24,7 +24,6 @@ from tandem.replay import windows
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import Goals, Hindsight
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
-from tandem.spaces import Leaf
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree
 
 CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
@@ -160,7 +159,7 @@ class ReplayLearner(Learner):
         algorithm: Algorithm,
         backend: Backend,
         observation: Tree,
-        action: Leaf,
+        action: Any,
         generators: Generators,
         folder: Path | None,
         goals: Goals | None = None,

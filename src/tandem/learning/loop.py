@@ -4,7 +4,6 @@ schedules, and no files."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -35,7 +34,6 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.users import refuse_old_critics
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions, WorkerPool
-from tandem.replay.hindsight import DictGoals
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, JSONDict, Tree
 
@@ -46,8 +44,8 @@ def learner_of(
     action: Leaf,
     generators: Generators,
     networks: dict[str, Forward],
-    folder: Path | None = None,
-    goals: DictGoals | None = None,
+    folder: Any = None,
+    goals: Any = None,
 ) -> Learner:
     """What learns as an algorithm `needs`; `networks` are those that act and prepare. goals: how
     the environment judges them, for hindsight."""
@@ -81,13 +79,13 @@ class Loop:
         backend: Backend,
         environments: Environments,
         generators: Generators,
-        folder: Path | None = None,
+        folder: Any = None,
         *,
         actor: Actor | None = None,
         learner: Learner | None = None,
         collector: type[Collector] = Collector,
         workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Network]] | None = None,
-        goals: DictGoals | None = None,
+        goals: Any = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
@@ -202,9 +200,8 @@ class Loop:
 
     def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
         """Makes calls in the environment that judges goals alone, which no checkpoint holds."""
-        if self.goals is not None and self.goals.env is not None:
-            for call in calls:
-                call.on(self.goals.env, self.collector.environments.name)
+        for call in calls if self.goals is not None and self.goals.env is not None else ():
+            call.on(self.goals.env, self.collector.environments.name)
 
     def _noise(self, begin: int) -> tuple[Actor | None, Tree]:
         """Who acts in the next block, and the randomness for it."""

@@ -4,7 +4,7 @@ where the settings say so."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,6 @@ from tandem.math.moments import Moments
 from tandem.settings import hints_of
 from tandem.spaces import Spec
 from tandem.types import Array, Trajectory, Tree
-
-if TYPE_CHECKING:
-    from tandem.algorithms.base import Settings
-    from tandem.envs.vector import Environments
-    from tandem.learning.config import Config
 
 BY_CONSTANTS = "scale by constants (gymnasium.wrappers.TransformObservation)"
 
@@ -94,9 +89,7 @@ class NetworkStatistics:
                 network.place(self.observations.weights(place))
 
 
-def note_wrappers(
-    environments: Environments, conf: Config, is_object: bool, is_scored: bool
-) -> None:
+def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool) -> None:
     """Notes wrappers that normalize by statistics of their own, which agents and evaluations lack.
 
     is_object: whether evaluations step a copy of the environment, and so of the statistics.
@@ -124,7 +117,7 @@ def note_wrappers(
 
 
 def statistics(
-    settings: Settings, observation: Spec, networks: Mapping[str, object]
+    settings: Any, observation: Spec, networks: Mapping[str, object]
 ) -> tuple[NetworkStatistics | None, RewardScale | None]:
     """Those of observations, in all of a backend's networks, and of rewards, as far as the settings
     ask for them."""
@@ -197,10 +190,9 @@ class RewardStandard:
         self.moments.load_state(state)
 
 
-Rewards = RewardScale | RewardStandard
-
-
-def state(observations: NetworkStatistics | None, rewards: Rewards | None) -> dict[str, Array]:
+def state(
+    observations: NetworkStatistics | None, rewards: RewardScale | RewardStandard | None
+) -> dict[str, Array]:
     """The states of statistics of observations and of a RewardScale or RewardStandard, None where
     there are none, as flat names."""
     parts = _parts(observations, rewards)
@@ -208,7 +200,9 @@ def state(observations: NetworkStatistics | None, rewards: Rewards | None) -> di
 
 
 def load_state(
-    observations: NetworkStatistics | None, rewards: Rewards | None, arrays: dict[str, Array]
+    observations: NetworkStatistics | None,
+    rewards: RewardScale | RewardStandard | None,
+    arrays: dict[str, Array],
 ) -> None:
     """Gives them back what `state` gave."""
     for name, part in _parts(observations, rewards).items():
@@ -218,8 +212,8 @@ def load_state(
 
 
 def _parts(
-    observations: NetworkStatistics | None, rewards: Rewards | None
-) -> dict[str, Moments | Rewards]:
+    observations: NetworkStatistics | None, rewards: RewardScale | RewardStandard | None
+) -> dict[str, Moments | RewardScale | RewardStandard]:
     moments = observations.observations.moments if observations else {}
     seen = {f"observation/{k}": m for k, m in moments.items()}
     return seen | ({"reward": rewards} if rewards else {})

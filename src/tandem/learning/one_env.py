@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.vector_env import is_vector
 from tandem.errors import note
 from tandem.learning.config import Options
-from tandem.learning.fits import S
-from tandem.types import JSONDict
 
 
 def settled(
-    env: EnvLike, values: JSONDict, chosen: S, options: Options, source: str
-) -> tuple[S, Options, str]:
+    env: EnvLike, values: dict[str, Any], chosen: Any, options: Options, source: str
+) -> tuple[Any, Options, str]:
     """Settings, options and their source: of an object, and where no `envs` is in `values`, for one
     environment. A rollout then has as many rows as it had, so that batches go on dividing it, and
     what is replayed in sequences is as many steps."""
-    n = chosen.envs
+    n, now = chosen.envs, chosen.as_dict()
     if not is_instance(env) or n == 1 or values.get("envs") is not None:
         return chosen, options, source
-    changed: JSONDict = {"envs": 1}
-    now = chosen.as_dict()
+    changed: dict[str, Any] = {"envs": 1}
     said = "envs: 1, since the environment is one object"
     if "rollout" in now and values.get("rollout") is None:
         changed["rollout"] = now["rollout"] * n

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tandem.envs.factory import EnvLike
+from typing import Any
+
 from tandem.errors import SettingError
-from tandem.learning.config import Options
 from tandem.parallel.env_factory import check_can_travel
 
 
-def refuse(algorithm: str, needs: str, env: EnvLike, o: Options) -> None:
+def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     """SettingError where a run cannot have `o.opponents`."""
     if not o.opponents:
         return

@@ -4,22 +4,21 @@ buffer."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.on_sequences import OnSequences
-from tandem.backends.backend import Backend
 from tandem.learning import fits, normalization
 from tandem.learning.learners import Learner, Span, averaged
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
-from tandem.spaces import Leaf
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
 
-def buffer_for(algorithm: OnSequences, observation: Tree, action: Leaf) -> SequenceBuffer | None:
+def buffer_for(algorithm: OnSequences, observation: Tree, action: Any) -> SequenceBuffer | None:
     """The buffer that its settings ask for."""
     s = algorithm.settings
     if s.replay == "none":
@@ -49,9 +48,9 @@ class SequenceLearner(Learner):
     def __init__(
         self,
         algorithm: OnSequences,
-        backend: Backend,
+        backend: Any,
         observation: Tree,
-        action: Leaf,
+        action: Any,
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tandem.algorithms.on_sequences import OnSequences
+from typing import Any
+
 from tandem.envs.vector import Environments
 from tandem.learning.sequence_learner import buffer_for
 from tandem.networks.plan import select
@@ -17,7 +18,7 @@ class SharedReplay:
     `learned` is what each of them said last: the updates that it owes, and what is to be known of
     its buffer."""
 
-    def __init__(self, algorithm: OnSequences, environments: Environments, count: int) -> None:
+    def __init__(self, algorithm: Any, environments: Environments, count: int) -> None:
         self.learned: list[JSONDict | None] = [None] * count
         self._memory: list[SharedArrays] = []
         self.buffers = [

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from tandem.algorithms.base import Algorithm
-from tandem.backends.backend import Backend
 from tandem.envs import atari
 from tandem.envs.envpool import is_id
-from tandem.envs.factory import EnvLike
-from tandem.envs.vector import Environments
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import VectorSource, brought, named, other_number
 from tandem.envs.wrapped import wrapped
 from tandem.errors import SettingError, note
 from tandem.learning.config import Config, Options
-from tandem.learning.fits import S
 from tandem.types import EnvKwargs, JSONDict
 
 
 def refuse(source: VectorSource, values: JSONDict, options: Options) -> None:
     """SettingError where options do not go with a vector. values: what was given, by name."""
     name = source.name
-    o = options
-    for what, count in (("workers", o.workers), ("runners", o.runners), ("learners", o.learners)):
+    for what, count in (
+        ("workers", options.workers),
+        ("runners", options.runners),
+        ("learners", options.learners),
+    ):
         if count not in (0, 1 if what == "learners" else 0, "auto"):
             raise SettingError(
                 f"{what}={count} is not supported with {name}, a vector of environments.",
@@ -50,11 +49,11 @@ def refuse(source: VectorSource, values: JSONDict, options: Options) -> None:
 def settled(
     source: VectorSource,
     values: JSONDict,
-    chosen: S,
+    chosen: Any,
     options: Options,
     seed: int,
     kwargs: EnvKwargs,
-) -> tuple[S, Options, VectorEnvironments]:
+) -> tuple[Any, Options, VectorEnvironments]:
     """Settings and options for a vector, and the environments, which the run begins with. Raises
     SettingError where `envs` was given and is not the number of the vector's."""
     asked = chosen.envs if values.get("envs") is not None else None
@@ -71,7 +70,7 @@ def settled(
     return replace(chosen, envs=envs.n).settled(values), options, envs
 
 
-def env_of(conf: Config, env: EnvLike) -> EnvLike:
+def env_of(conf: Config, env: Any) -> Any:
     """What a run's environments are made from, when it goes on or is made again: `env`, where a
     program gives it, else by its Config."""
     if env is None and conf.vector not in ("", "own", "id"):
@@ -80,14 +79,14 @@ def env_of(conf: Config, env: EnvLike) -> EnvLike:
     return (brought(env, conf.env_kwargs)[0] or env) if conf.vector else env
 
 
-def kept_as(env: EnvLike) -> str:
+def kept_as(env: Any) -> str:
     """How a run's config.json says where its vector is from; "" of what is none."""
     if not isinstance(env, VectorSource):
         return ""
     return env.path or ("id" if is_id(env.name) else "own")
 
 
-def note_resuming(environments: Environments) -> None:
+def note_resuming(environments: Any) -> None:
     """A note where a resumed run will not be exact."""
     if not environments.resumable:
         note(
@@ -96,9 +95,7 @@ def note_resuming(environments: Environments) -> None:
         )
 
 
-def stays_on_device(
-    algorithm: Algorithm, backend: Backend, environments: VectorEnvironments
-) -> bool:
+def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironments) -> bool:
     """Whether a vector's observations stay on their device from the step to the update, which they
     then do: rollouts, on the engine whose tensors they are. A replay buffer, a memory, and the
     statistics of normalize_observations are in this process's memory."""

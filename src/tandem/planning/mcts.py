@@ -196,7 +196,7 @@ class _Evaluation:
 
 
 def _method(env: object, name: str) -> Callable[..., Any] | None:
-    """A method of an environment, or of the one that it wraps; None where neither has it."""
+    # of the environment, or of the one that it wraps
     return getattr(env, name, None) or getattr(getattr(env, "unwrapped", env), name, None)
 
 
