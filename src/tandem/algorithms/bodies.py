@@ -175,7 +175,8 @@ def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
     of these options, or by any, of an algorithm that has `expected` in its place."""
     if odd := [n for n in options or PLAIN if settings.as_dict()[n] != PLAIN[n]]:
         raise SettingError(
-            f"{name} does not support {' and '.join(f'{n}={settings.as_dict()[n]!r}' for n in odd)}.",
+            f"{name} does not support "
+            f"{' and '.join(f'{n}={settings.as_dict()[n]!r}' for n in odd)}.",
             expected,
             f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
         )
