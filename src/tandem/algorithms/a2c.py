@@ -21,7 +21,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 
 @dataclass(frozen=True)
 class A2CSettings(JointSettings):
-    """What A2C can be told."""
+    """Settings of A2C."""
 
     rollout: int = default(5, A3C, search=Search(5, 256, "log"))
     learning_rate: Schedule = default(Schedule(7e-4), SB3)

@@ -24,7 +24,7 @@ FLOOR = 1e-6  # of probabilities: ratios stay finite
 
 @dataclass(frozen=True)
 class ACERSettings(SequenceSettings):
-    """What ACER can be told."""
+    """Settings of ACER."""
 
     rollout: int = default(20, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4), PAPER)

@@ -56,7 +56,7 @@ def step_size(default: Schedule, help: str, source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What every algorithm has."""
+    """Settings of every algorithm."""
 
     steps: int = setting(
         100_000, "total environment steps; also the horizon of schedules", minimum=1
@@ -159,7 +159,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ReplaySettings(Settings):
-    """What every algorithm has that learns from a replay buffer."""
+    """Settings of algorithms that learn from a replay buffer."""
 
     batch_size: int = setting(256, "transitions per update", minimum=1)
     buffer_size: int = setting(1_000_000, "replay buffer size in transitions", minimum=1)
@@ -258,7 +258,7 @@ def n_step(source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class RolloutSettings(Settings):
-    """What every algorithm has that learns from each rollout once."""
+    """Settings of algorithms that learn from each rollout once."""
 
     envs: int = default(8)
     rollout: int = setting(256, "steps per environment between updates", minimum=1)

@@ -25,7 +25,7 @@ SBX = "SBX 0.28 (CrossQ)"
 
 @dataclass(frozen=True)
 class CrossQSettings(critics.CriticSettings, SoftSettings):
-    """What CrossQ can be told."""
+    """Settings of CrossQ."""
 
     lacks: ClassVar[tuple[str, ...]] = ("body", "layer_norm", "recurrent")
 

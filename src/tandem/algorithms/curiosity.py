@@ -168,7 +168,7 @@ class Curiosity:
         return loss + chosen * error, {**aux, "prediction_error": error}
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        """What chooses the predictor's rows in each update of a call."""
+        """Offsets that select the predictor's rows in each update of a call."""
         return {"draw_offset": _draws(1, call.updates, len(call.progress))}
 
 

@@ -18,7 +18,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 @dataclass(frozen=True)
 class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What DDPG can be told."""
+    """Settings of DDPG."""
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(

@@ -46,7 +46,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
     size: int  # of an action
 
     def choice(self, actor: Network, view: View, obs: Tree) -> Array:
-        """What an actor chooses; with gSDE its features stand behind it."""
+        """The actor's action; with gSDE the features follow it."""
         out = view(actor, obs)
         return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 

@@ -52,7 +52,7 @@ IMPLICIT = Needs(values="implicit")
 
 @dataclass(frozen=True)
 class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What DQN can be told."""
+    """Settings of DQN."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")
     activation: str = default("relu", ATARI)

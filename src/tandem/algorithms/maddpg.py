@@ -26,7 +26,7 @@ MATD3 = "Ackermann et al. 2019"
 
 @dataclass(frozen=True)
 class MADDPGSettings(PrioritySettings, base.ReplaySettings):
-    """What MADDPG can be told."""
+    """Settings of MADDPG."""
 
     steps: int = default(1_000_000)
     envs: int = default(8)

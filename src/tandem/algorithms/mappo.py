@@ -26,7 +26,7 @@ REFUSED = ("shared", "normalize_observations", "normalize_rewards", "standardize
 
 @dataclass(frozen=True)
 class MAPPOSettings(PPOSettings):
-    """What MAPPO can be told."""
+    """Settings of MAPPO."""
 
     lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)
 

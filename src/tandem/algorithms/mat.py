@@ -41,7 +41,7 @@ REFUSED = {  # what PPO has, and what holds here
 
 @dataclass(frozen=True)
 class MATSettings(PPOSettings):
-    """What MAT can be told."""
+    """Settings of MAT."""
 
     lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *bodies.PLAIN, *REFUSED)
 

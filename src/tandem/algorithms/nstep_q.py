@@ -26,7 +26,7 @@ PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 
 @dataclass(frozen=True)
 class NStepQSettings(SequenceSettings):
-    """What n-step Q-learning can be told."""
+    """Settings of n-step Q-learning."""
 
     rollout: int = default(5, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4))

@@ -96,7 +96,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
 
 @dataclass(frozen=True)
 class OnPolicySettings(NormalizedRollouts):
-    """What actor-critics among them can be told."""
+    """Settings of actor-critics that learn from rollouts."""
 
     gae_lambda: float = setting(
         0.95,
@@ -126,7 +126,7 @@ class OnPolicySettings(NormalizedRollouts):
 
 @dataclass(frozen=True)
 class JointSettings(OnPolicySettings):
-    """What those of them can be told whose actor and critic learn by one loss."""
+    """Settings of actor-critics with one loss for actor and critic."""
 
     shared: bool = setting(
         False,
@@ -298,7 +298,7 @@ class OnPolicy(base.Algorithm):
         return obs
 
     def output(self, network: Network, b: Batch) -> Array:
-        """What the actor or the critic puts out for these rows."""
+        """The output of the actor or the critic for these rows."""
         obs = self.network_input(network.name, b.obs)
         if self.sequence:
             out = recurrent_batches.output(network, obs, b, network.name)

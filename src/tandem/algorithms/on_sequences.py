@@ -45,7 +45,7 @@ PRIORITIZED = Needs(replay="prioritized")
 
 @dataclass(frozen=True)
 class SequenceSettings(NormalizedSettings, base.Settings):
-    """What each of them can be told."""
+    """Settings of these algorithms."""
 
     envs: int = default(8, help="number of parallel environments, and of sequences per update")
     rollout: int = setting(20, "steps per sequence", ACER, minimum=1)
@@ -244,7 +244,9 @@ class OnSequences(base.Algorithm):
         rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
         out: dict[str, Array] = {}
         if cut.any() or (names and "output" not in rows):
-            both = {n: recurrent_batches.said(networks[n], t, obs) for n in self.preparing}
+            both = {
+                n: recurrent_batches.trajectory_outputs(networks[n], t, obs) for n in self.preparing
+            }
             out = {n: self.allowed(x, obs) for n, (x, _, _) in both.items()}
         if names:  # of the policy that acted, which may be older than the networks
             acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]

@@ -29,7 +29,7 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
 @dataclass(frozen=True)
 class PPOSettings(JointSettings):
-    """What PPO can be told."""
+    """Settings of PPO."""
 
     envs: int = default(8, "Schulman et al. 2017, table 5 (Atari)")
     learning_rate: Schedule = default(

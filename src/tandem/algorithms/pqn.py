@@ -28,7 +28,7 @@ CODE = "the authors' code, mttga/purejaxql, pqn_cartpole.yaml"
 
 @dataclass(frozen=True)
 class PQNSettings(NormalizedRollouts):
-    """What PQN can be told."""
+    """Settings of PQN."""
 
     steps: int = default(500_000, CODE)
     envs: int = default(32, CODE)
@@ -115,7 +115,7 @@ class PQN(sarsa.EpsilonGreedy):
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         epsilon = t.extra.get("epsilon")
-        out, then, after = recurrent_batches.said(networks["q"], t, obs)
+        out, then, after = recurrent_batches.trajectory_outputs(networks["q"], t, obs)
 
         def worth(q: Array, seen: Tree, at: Array) -> Array:
             """The value to the policy of what was seen, after or at the steps `at`."""
@@ -141,7 +141,7 @@ class PQN(sarsa.EpsilonGreedy):
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
     def output(self, b: Batch) -> Array:
-        """What the network says of these rows."""
+        """The network's output for these rows."""
         return recurrent_batches.output(self.q, b.obs, b, "q") if self.sequence else self.q(b.obs)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

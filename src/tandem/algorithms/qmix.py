@@ -21,7 +21,7 @@ PAPER = "Rashid et al. 2018, appendix A"
 
 @dataclass(frozen=True)
 class QMIXSettings(VDNSettings):
-    """What QMIX can be told."""
+    """Settings of QMIX."""
 
     mixer: bool = setting(
         True,

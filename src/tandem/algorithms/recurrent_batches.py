@@ -48,7 +48,7 @@ def later(network: Forward, obs: Tree, state: Array) -> Array:
     return out[:, : -state.shape[-1]]
 
 
-def said(
+def trajectory_outputs(
     network: Forward, t: Trajectory, obs: Tree
 ) -> tuple[Array, Callable[[Array, Tree], Array], Tree]:
     """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; what it puts out

@@ -34,7 +34,7 @@ View = Callable[..., Array]  # (network, its observations, an action entering a 
 
 @dataclass(frozen=True)
 class RecurrentReplaySettings:
-    """What algorithms can be told that replay sequences for networks with a memory."""
+    """Settings of algorithms that replay sequences for recurrent networks."""
 
     recurrent: int = memories.units("between feature extractor and head", "Hausknecht & Stone 2015")
     memory: Literal["gru", "lstm"] = memories.kind()
@@ -61,7 +61,7 @@ class RecurrentReplaySettings:
 
 @dataclass(frozen=True)
 class MemorySettings(RecurrentReplaySettings):
-    """What those of them can be told that may draw sequences by their errors."""
+    """Settings of algorithms that may sample sequences by priority."""
 
     priority_eta: float = setting(
         0.9,

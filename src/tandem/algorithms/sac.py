@@ -41,7 +41,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 @dataclass(frozen=True)
 class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What every soft actor-critic can be told."""
+    """Settings of every soft actor-critic."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), PAPER)
@@ -86,7 +86,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
 
 @dataclass(frozen=True)
 class TargetSettings(SoftSettings):
-    """What those of them have whose critics have targets."""
+    """Settings of soft actor-critics whose critics have targets."""
 
     tau: float = setting(
         0.005,
@@ -100,7 +100,7 @@ class TargetSettings(SoftSettings):
 
 @dataclass(frozen=True)
 class SACSettings(critics.CriticSettings, TargetSettings):
-    """What SAC can be told."""
+    """Settings of SAC."""
 
 
 class SAC(remembering.RecurrentReplayAlgorithm):
@@ -217,7 +217,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
     def outputs(
         self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
     ) -> list[Array]:
-        """What each of the critics puts out, [B, ...]."""
+        """The critics' outputs, [B, ...] each."""
         return [view(q, obs, action) for q in critics]
 
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:

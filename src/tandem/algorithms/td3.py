@@ -23,7 +23,7 @@ CODE = "the authors' code, 2nd version"
 
 @dataclass(frozen=True)
 class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
-    """What TD3 can be told."""
+    """Settings of TD3."""
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(

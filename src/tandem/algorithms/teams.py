@@ -50,7 +50,7 @@ def one(action: Leaf) -> Leaf:
 
 
 def seen(observation: Spec) -> Leaf:
-    """What the network of one agent sees."""
+    """The observation space of one agent's network."""
     assert isinstance(observation, dict)
     both = observation[AGENTS]
     wide = both.shape[1]

@@ -21,7 +21,7 @@ CONTRIB = "sb3-contrib 2.9 (TQC)"
 
 @dataclass(frozen=True)
 class TQCSettings(TargetSettings):
-    """What TQC can be told."""
+    """Settings of TQC."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)

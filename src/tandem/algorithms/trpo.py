@@ -27,7 +27,7 @@ SB3 = "sb3-contrib 2.9 (TRPO)"
 
 @dataclass(frozen=True)
 class TRPOSettings(OnPolicySettings):
-    """What TRPO can be told."""
+    """Settings of TRPO."""
 
     envs: int = default(1)
     rollout: int = default(2_048, SB3)

@@ -37,7 +37,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 @dataclass(frozen=True)
 class VDNSettings(remembering.RecurrentReplaySettings, PrioritySettings, base.ReplaySettings):
-    """What VDN can be told."""
+    """Settings of VDN."""
 
     steps: int = default(1_000_000)
     envs: int = default(8, PYMARL)

@@ -63,7 +63,7 @@ class Portable:
         self._network, self._make = network, make
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _arrived, (self._make,)
+        return _remake, (self._make,)
 
     def __call__(self, x: Tree) -> Array:
         return self._network.predict(x)
@@ -77,7 +77,7 @@ class Portable:
         self._network.write(weights)
 
 
-def _arrived(make: Callable[[], Network]) -> Portable:
+def _remake(make: Callable[[], Network]) -> Portable:
     return Portable(make(), make)
 
 

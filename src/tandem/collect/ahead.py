@@ -51,7 +51,7 @@ class AheadCollector(Collector):
         self._pending = blocks
 
     def _wait(self) -> Step:
-        """What came of the step under way."""
+        """The result of the step under way."""
         if self._arrived is None:
             began = perf_counter()
             try:

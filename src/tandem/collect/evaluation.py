@@ -36,7 +36,7 @@ EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training
 
 
 class Played(NamedTuple):
-    """What episodes came to, in the order of their numbers."""
+    """Results of episodes, in the order of their numbers."""
 
     returns: list[float]
     lengths: list[int]

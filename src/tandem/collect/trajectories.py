@@ -203,7 +203,7 @@ class EndedEpisode(NamedTuple):
 
 
 def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[EndedEpisode]:
-    """What a list of them has become as JSON."""
+    """Episodes from their JSON data."""
     return [EndedEpisode(t, EpisodeResult(*episode)) for t, episode in episodes]
 
 
@@ -223,7 +223,7 @@ class BlockInfo(NamedTuple):
 
     @classmethod
     def read(cls, data: Iterable[object]) -> BlockInfo:
-        """What one has become as JSON."""
+        """A block's info from its JSON data."""
         steps, cuts, extra, recurrent, episodes = data
         return cls(steps, cuts, tuple(extra), recurrent, read_ended(episodes))  # type: ignore[arg-type]
 

@@ -31,7 +31,7 @@ from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, EpisodeResult, JSONDict
 
 if TYPE_CHECKING:  # with JAX, which runs that are not compiled do without
-    from tandem.compiled.blocks import Blocks, Carry, Report, Said
+    from tandem.compiled.blocks import BlockInputs, Blocks, Carry, Report
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
 FASTER = 4  # times as many blocks as before, at most
@@ -104,15 +104,15 @@ class CompiledLoop:
 
     def _call(self, stop: int) -> Iterator[Event]:
         """The events of a call."""
-        carry = self._begun()
+        carry = self._begin_once()
         begin, learns = self.env_steps, self._learns(0)
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
         yield BatchBegin(**self.now())
         began, self.unlearned = perf_counter(), True
         if learns not in self._paces:
             self.backend.on_compile()
-        said = self._said(count)
-        self._carry, report = self.blocks.run(carry, learns, said)
+        inputs = self._inputs(count)
+        self._carry, report = self.blocks.run(carry, learns, inputs)
         took = perf_counter() - began
         # before what they did to updates
         self.blocks.collecting.faults.check(report.ended.faults, report.ended.length)
@@ -170,9 +170,8 @@ class CompiledLoop:
             count = min(count, max(1, before))
         return int(count)
 
-    def _said(self, count: int) -> Said:
-        """What the host says to the coming blocks: the settings of their updates, and how far the
-        run is."""
+    def _inputs(self, count: int) -> BlockInputs:
+        """Inputs of the next blocks: the settings of their updates, and the run's progress."""
         s, rows, each = self.settings, self._rows, self.blocks.per_block
         schedules, progress, chance = [], [], []
         for i in range(count):
@@ -184,7 +183,7 @@ class CompiledLoop:
             chance.append(begin < s.learning_starts)
         settings = {n: np.stack([one[n] for one in schedules]) for n in schedules[0]}
         share = np.minimum(1.0, np.stack(progress) / self.steps).astype(np.float32)
-        return self.blocks.said(settings, share, np.array(chance))
+        return self.blocks.inputs(settings, share, np.array(chance))
 
     def _metrics(self, report: Report) -> list[dict[str, float]]:
         """The metrics of each block that learned. NonFiniteError where an update was not finite:
@@ -268,15 +267,15 @@ class CompiledLoop:
 
     def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """See `Loop.take`."""
-        kept = self.blocks.taken(self._begun().kept, arrays)
-        self._carry = self._begun()._replace(kept=kept)
+        kept = self.blocks.taken(self._begin_once().kept, arrays)
+        self._carry = self._begin_once()._replace(kept=kept)
 
     def statistics(self) -> dict[str, Array]:
         """See `Loop.statistics`."""
-        kept: dict[str, Array] = self.blocks.statistics(self._begun().kept)
+        kept: dict[str, Array] = self.blocks.statistics(self._begin_once().kept)
         return kept
 
-    def _begun(self) -> Carry:
+    def _begin_once(self) -> Carry:
         if self._carry is None:
             self._carry = self.blocks.begin(self.seed)
         return self._carry

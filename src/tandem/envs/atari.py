@@ -24,7 +24,7 @@ SIZE = 84  # pixels, both ways (Mnih et al. 2015, Methods)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done to an Atari game; nothing else looks at these."""
+    """Preprocessing of Atari games; other environments ignore it."""
 
     frame_stack: int = setting(
         4, "Atari: number of most recent frames in an observation", MNIH, minimum=1

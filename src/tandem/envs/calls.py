@@ -30,7 +30,7 @@ class EnvironmentCall(NamedTuple):
         """Makes the call in one environment, or in a vector that defines the name. title: what
         errors call it."""
         owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
-        with told(title, self.name):
+        with raising_faults(title, self.name):
             if self.sets:
                 setattr(owner, self.name, *arguments)
             else:
@@ -79,7 +79,7 @@ def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
         return
     inner = vector.unwrapped
     arguments, keywords = copy.deepcopy(call[1:3])
-    with told(title, call.name):
+    with raising_faults(title, call.name):
         if call.sets:
             inner.get_attr(call.name)  # set_attr would make one that nobody reads
             inner.set_attr(call.name, arguments * int(inner.num_envs))
@@ -91,12 +91,12 @@ def from_vector(vector: Any, name: str, title: str) -> list[object]:
     """The values of an attribute in the environments of a vector, or its own, for each of them."""
     if _is_own(vector, name):
         return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
-    with told(title, name):
+    with raising_faults(title, name):
         return list(vector.unwrapped.get_attr(name))
 
 
 @contextmanager
-def told(title: str, name: str) -> Iterator[None]:
+def raising_faults(title: str, name: str) -> Iterator[None]:
     """EnvironmentFault for whatever the environment raises."""
     try:
         yield

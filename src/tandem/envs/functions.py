@@ -45,7 +45,7 @@ def view(env: object, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
 
 
 def called(function: Callable[[], object]) -> object:
-    """What a function gives; the same each time where that is a functional environment."""
+    """The result of a function; the same each time where that is a functional environment."""
     if (made := known(function)) is None:
         made = function()
         if is_one(made):

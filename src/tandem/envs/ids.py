@@ -59,7 +59,7 @@ _EXTRAS = {
 Made = TypeVar("Made")
 
 # what came of having a plug-in register its ids
-_came: dict[plugins.Plugin, list[str] | PluginError] = {}
+_registrations: dict[plugins.Plugin, list[str] | PluginError] = {}
 
 
 def register(name: str) -> None:
@@ -118,7 +118,7 @@ def origin(name: str) -> dict[str, str]:
     module = _module(spec)
     package = module.partition(".")[0]
     for plugin in plugins.found("environments").values():
-        came = _came.get(plugin)
+        came = _registrations.get(plugin)
         of_it = plugin.value.partition(":")[0].partition(".")[0] == package
         if of_it or (isinstance(came, list) and name in came):
             return {"env": plugin.source}
@@ -147,19 +147,19 @@ def _is_there(name: str) -> bool:
 def registered(plugin: plugins.Plugin) -> list[str]:
     """The ids that a plug-in has registered, which it is imported, and called, for. PluginError
     where it cannot be, or registers again what is there."""
-    came = _came.get(plugin)
+    came = _registrations.get(plugin)
     if came is None:
         try:
-            came = _asked(plugin)
+            came = _register_ids(plugin)
         except PluginError as error:
             came = error
-        _came[plugin] = came
+        _registrations[plugin] = came
     if isinstance(came, PluginError):
         raise came
     return came
 
 
-def _asked(plugin: plugins.Plugin) -> list[str]:
+def _register_ids(plugin: plugins.Plugin) -> list[str]:
     plugin.refuse_clash(is_taken(plugin.name))
     ids = import_gymnasium().registry
     before = dict(ids)
@@ -253,7 +253,7 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     fix = f"put the module that registers it before it: {by_module}"
     if prefix:
         fix = f"give a class or function of {prefix}, or an id that importing it registers."
-    if broken := [p.title for p, came in _came.items() if isinstance(came, PluginError)]:
+    if broken := [p.title for p, came in _registrations.items() if isinstance(came, PluginError)]:
         fix += f" (not available here: {', '.join(broken)}; `tandem list` shows why)"
     if close and not module:
         fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"

@@ -29,7 +29,7 @@ def opening(seed: int, env: object = None) -> Iterator[None]:
 
 
 def look(env: Any) -> tuple[Any, Any]:
-    """What the environment's first `reset` returned; it is reset if it was not looked at before."""
+    """The result of the environment's first `reset`; it is reset if it was not looked at before."""
     kept = attributes_of(env).get(_KEPT)
     if kept is None:
         given = {"seed": _seed.get()}

@@ -317,7 +317,7 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
 
 
 def opened(name: str, came: Any) -> Any:
-    """What `reset` returned: (observation, info). EnvironmentFault for an observation alone."""
+    """The result of `reset`: (observation, info). EnvironmentFault for an observation alone."""
     is_pair = isinstance(came, tuple | list) and len(came) == 2
     if is_pair and not isinstance(came[1], np.ndarray | np.generic | float | int):
         return came

@@ -88,8 +88,8 @@ class VectorSource:
         else:
             vector, self._vector = self._vector, None
             if vector is None:
-                vector = self._made(n, seed, 0, kwargs)
-            again = partial(self._made, n, seed, kwargs=kwargs)
+                vector = self._make(n, seed, 0, kwargs)
+            again = partial(self._make, n, seed, kwargs=kwargs)
             remake = again if self.is_seeded else None
             with closed_on_error(vector.close):
                 envs = VectorEnvironments(self.name, check(vector), seed, remake=remake)
@@ -109,7 +109,7 @@ class VectorSource:
             close(self.name, [self._vector])
             self._vector = None
 
-    def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
+    def _make(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
         """A vector for the given beginning of all its episodes."""
         given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
         for name, value in (("num_envs", n), ("seed", at)):
@@ -197,9 +197,8 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 
 
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
-    """What `build` makes. Processes that it forks hear neither Ctrl-C nor a closing terminal, so
-    that the block under way is finished; a signal that comes meanwhile is heard when it has
-    returned."""
+    """The vector that `build` makes. Processes that it forks receive neither Ctrl-C nor SIGHUP, so
+    that the current block is finished; a signal that arrives meanwhile is handled afterwards."""
     with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 

@@ -151,7 +151,7 @@ class Pgx:
         def begun(now: tuple[Array, Array, Tree]) -> tuple[Array, Array, Tree]:
             key, first, side, others = jax.random.split(now[0], 4)
             me = jax.random.randint(side, (), 0, 2)
-            state, _ = self._answered(others, self.inner.init(first), me)
+            state, _ = self._opponent_moves(others, self.inner.init(first), me)
             return key, state.terminated | state.truncated, (me, state)
 
         # a game that is over before the learner's first turn is no episode: another one is begun
@@ -167,12 +167,12 @@ class Pgx:
         else:
             me, before = state
             mine = self.inner.step(before, action, moving)
-            after, more = self._answered(others, mine, me)
+            after, more = self._opponent_moves(others, mine, me)
             kept, reward = (me, after), mine.rewards[me] + more
         over = after.terminated
         return TimeStep(kept, self._seen(after), reward, over, after.truncated & ~over)
 
-    def _answered(self, key: Array, state: Tree, me: Array) -> tuple[Tree, Array]:
+    def _opponent_moves(self, key: Array, state: Tree, me: Array) -> tuple[Tree, Array]:
         """Lets the other player move until it is the learner's turn, or the game is over. Returns
         also what the learner was paid meanwhile."""
 

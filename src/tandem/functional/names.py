@@ -61,16 +61,16 @@ def by_id(name: str, /, **kwargs: object) -> FunctionalEnv:
     try:
         text = json.dumps(kwargs, sort_keys=True)
     except TypeError:
-        return _made(name, kwargs)
-    return _by_id(name, text) if json.loads(text) == kwargs else _made(name, kwargs)
+        return _create(name, kwargs)
+    return _by_id(name, text) if json.loads(text) == kwargs else _create(name, kwargs)
 
 
 @lru_cache(maxsize=8)
 def _by_id(name: str, kwargs: str) -> FunctionalEnv:
-    return _made(name, json.loads(kwargs))
+    return _create(name, json.loads(kwargs))
 
 
-def _made(name: str, kwargs: JSONDict) -> FunctionalEnv:
+def _create(name: str, kwargs: JSONDict) -> FunctionalEnv:
     family, _, inner = name.partition("/")
     limit = kwargs.pop(OURS, None)
     if limit is not None and (not isinstance(limit, int) or limit < 0):
@@ -108,16 +108,16 @@ def _adapters() -> ModuleType:
     return adapters
 
 
-_of: dict[int, tuple[object, FunctionalEnv]] = {}  # the adapters that were made last
+_adapters_by_id: dict[int, tuple[object, FunctionalEnv]] = {}  # the adapters that were made last
 
 
 def _adapted(env: object, adapter: Callable[[object], FunctionalEnv]) -> FunctionalEnv:
-    if id(env) not in _of:
-        if len(_of) >= 8:
-            _of.pop(next(iter(_of)))
+    if id(env) not in _adapters_by_id:
+        if len(_adapters_by_id) >= 8:
+            _adapters_by_id.pop(next(iter(_adapters_by_id)))
         with host.processor():
-            _of[id(env)] = env, adapter(env)
-    return _of[id(env)][1]
+            _adapters_by_id[id(env)] = env, adapter(env)
+    return _adapters_by_id[id(env)][1]
 
 
 def _tandem(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:

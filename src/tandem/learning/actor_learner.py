@@ -26,7 +26,7 @@ from tandem.workers.shared_memory import Handle, SharedArrays
 
 
 class LearnerSpec(NamedTuple):
-    """What actor-learners are made of."""
+    """The arguments of an actor-learner."""
 
     conf: Config
     env_factory: EnvFactory

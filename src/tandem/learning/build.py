@@ -18,7 +18,7 @@ from tandem.spaces import Leaf, Spec
 
 
 class Spaces(NamedTuple):
-    """What an algorithm needs to know of its environments."""
+    """The spaces of the environments of an algorithm."""
 
     observation: Spec
     action: Leaf

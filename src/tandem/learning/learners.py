@@ -56,7 +56,7 @@ class Learner:
         """Returns the metrics of the updates, averaged; none where there was no update."""
         raise NotImplementedError
 
-    def _made(self, outcome: Outcome) -> dict[str, float]:
+    def _count_updates(self, outcome: Outcome) -> dict[str, float]:
         self.updates += outcome.applied
         return checked(outcome, self.updates)
 
@@ -129,12 +129,12 @@ class RolloutLearner(Learner):
         if self._first:
             settings = {n: x[:1] for n, x in schedule.items()}
             every = np.arange(self.rows, dtype=np.int32)[None]
-            metrics = self._made(self._first(data._replace(settings=settings), every))
+            metrics = self._count_updates(self._first(data._replace(settings=settings), every))
             schedule = {n: x[1:] for n, x in schedule.items()}
         outcome = self._run(
             data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32)
         )
-        metrics |= self._made(outcome)
+        metrics |= self._count_updates(outcome)
         if self._observations:
             self._observations.add(trajectory)
             self._observations.publish()
@@ -289,7 +289,7 @@ class ReplayLearner(Learner):
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
-            metrics.append(self._made(outcome))
+            metrics.append(self._count_updates(outcome))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
         self._waiting = None if self.updates > before else begin

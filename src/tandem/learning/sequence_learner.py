@@ -134,7 +134,7 @@ class SequenceLearner(Learner):
                 self.settings.noisy, self.generators("noise/learning"), 1
             )
         outcome = self._run(rows._replace(settings=schedule))
-        return self._made(outcome), outcome.priority
+        return self._count_updates(outcome), outcome.priority
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data: JSONDict = {"updates": self.updates, "owed": self.owed}
