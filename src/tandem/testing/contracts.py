@@ -255,7 +255,8 @@ def touches_only_its_own(
     done: list[str] = []
     while not names or len(done) < len(names):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
-        algorithm, backend = loop.algorithm, loop.backend
+        algorithm = loop.algorithm
+        backend: Any = loop.backend  # whose methods are replaced
         turns = _Turns(backend, len(done))
         backend.minimize, backend.trust_region_step = turns.minimize, turns.trust_region_step
         rows = 4 * (loop.settings.rollout + 1) if algorithm.needs == "sequences" else 16
