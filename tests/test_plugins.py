@@ -39,7 +39,7 @@ def forget() -> None:
     """Has everything looked up again."""
     for cached in (plugins._all_points, plugins.found, files.read, zoo.entries, zoo.families):
         cached.cache_clear()
-    ids._came.clear()
+    ids._registrations.clear()
 
 
 @pytest.fixture(scope="session")

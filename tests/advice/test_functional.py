@@ -126,7 +126,7 @@ SCALAR = {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)}
     ("_check_scalar", odd, {"reward": np.ones(3)}, "give reward.sum()", {"reward": np.float64(3)}),
     ("_check_scalar", odd, {"terminated": ENDS}, "terminated.any()", {"terminated": ENDS.any()}),
     ("_check_scalar", odd, {"terminated": 0.0}, BOOLEAN, {"terminated": np.asarray(0.0, bool)}),
-    ("names.py:_made", by_id, {"env": "tandem/CartPole-v1", "max_episode_steps": "long"}),
+    ("names.py:_create", by_id, {"env": "tandem/CartPole-v1", "max_episode_steps": "long"}),
 )
 def test_what_is_wrong_with_ones_own(row: Any) -> None:
     key, *rest = row
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_ones_own(row: Any) -> None:
 
 
 def test_names_that_nobody_knows(monkeypatch) -> None:
-    advice = advised("functional/names.py:_made 2", by_id, "tandem/CartPole-v1", gravity=9.8)
+    advice = advised("functional/names.py:_create 2", by_id, "tandem/CartPole-v1", gravity=9.8)
     assert "correct the arguments" in advice.fix
     assert "max_episode_steps" in advice.error.expected
     by_id("tandem/CartPole-v1", max_episode_steps=9)

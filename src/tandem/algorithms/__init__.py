@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem import plugins
 from tandem.errors import UnknownNameError
 from tandem.settings import Schedule
 from tandem.spaces import Leaf
+
+if TYPE_CHECKING:
+    from tandem.algorithms.base import Algorithm
 
 __all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "name_of", "names", "title"]
 
@@ -53,7 +56,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*NAMES, *plugins.found("algorithms"))))
 
 
-def built_in() -> dict[str, Any]:
+def built_in() -> dict[str, type[Algorithm]]:
     """tandem's own, class by name."""
     return {name: _load(name, NAMES[name]) for name in NAMES}
 
@@ -76,8 +79,8 @@ def get(name: str | type, action: Leaf | None = None) -> Any:
     return kind if action is None else for_actions(kind, action)
 
 
-def _plugged(plugin: plugins.Plugin) -> Any:
-    from tandem.algorithms.base import Algorithm
+def _plugged(plugin: plugins.Plugin) -> type[Algorithm]:
+    from tandem.algorithms.base import Algorithm  # which imports this package
 
     plugin.refuse_clash(ours=False)
     kind = plugin.load()
@@ -90,7 +93,7 @@ def _plugged(plugin: plugins.Plugin) -> Any:
     return kind
 
 
-def for_actions(kind: Any, action: Leaf) -> Any:
+def for_actions(kind: type[Algorithm], action: Leaf) -> Any:
     """`kind`, or the class that stands for it where actions are choices."""
     package, _, module = kind.__module__.rpartition(".")
     variant = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from tandem import ops
 from tandem.algorithms import gsde
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
 from tandem.settings import Schedule, Search, default, setting
@@ -21,7 +21,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 
 @dataclass(frozen=True)
 class A2CSettings(JointSettings):
-    """What A2C can be told."""
+    """Settings of A2C."""
 
     rollout: int = default(5, A3C, search=Search(5, 256, "log"))
     learning_rate: Schedule = default(Schedule(7e-4), SB3)
@@ -51,8 +51,8 @@ class A2C(OnPolicy):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: A2CSettings,

@@ -18,7 +18,7 @@ PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 
 @dataclass(frozen=True)
 class A3CSettings(SequenceSettings):
-    """What A3C can be told."""
+    """Settings of A3C."""
 
     rollout: int = default(5, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4), "Stable-Baselines3 2.9 (A2C)")

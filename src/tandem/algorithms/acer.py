@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 from tandem import ops
 from tandem.algorithms import action_spaces
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Call, Source
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
@@ -24,7 +24,7 @@ FLOOR = 1e-6  # of probabilities: ratios stay finite
 
 @dataclass(frozen=True)
 class ACERSettings(SequenceSettings):
-    """What ACER can be told."""
+    """Settings of ACER."""
 
     rollout: int = default(20, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4), PAPER)
@@ -61,18 +61,18 @@ class ACER(ActorCritic):
     Settings = ACERSettings
     reported = ("value_loss", "entropy", "kl", "ratio")
 
-    def make(self, source: Any) -> None:
+    def make(self, source: Source) -> None:
         if self.settings.kl:
             self.net, self.average = self.backend.pair("net", source)
         else:
             super().make(source)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: SequenceSettings) -> None:
         action_spaces.discrete("acer", action)
 
     @classmethod
-    def head(cls, action: Leaf, settings: Any) -> Plan:
+    def head(cls, action: Leaf, settings: SequenceSettings) -> Plan:
         n = action.sizes[0]
         policy = Dense(0, n, "linear", "orthogonal", 0.01)
         value = Dense(0, n, "linear", "orthogonal")

@@ -6,19 +6,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
 from tandem.algorithms import bodies, gsde, memories, recurrent_batches
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
+
+# with Source, what constructors of algorithms are given
+from tandem.backends.backend import Backend as Backend
+from tandem.backends.backend import Network as Network
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
-from tandem.networks.defaults import Role, Source, sources
+from tandem.networks.defaults import Role, sources
+from tandem.networks.defaults import Source as Source
 from tandem.networks.noisy import noisy
 from tandem.networks.simbav2 import unit_headed
 from tandem.settings import Needs, Schedule, Search, default, nearest_multiple, setting
@@ -51,7 +56,7 @@ def step_size(default: Schedule, help: str, source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What every algorithm has."""
+    """Settings of every algorithm."""
 
     steps: int = setting(
         100_000, "total environment steps; also the horizon of schedules", minimum=1
@@ -132,7 +137,11 @@ class Settings:
     normalize_rewards = False
     standardize_rewards = False
 
-    def settled(self, given: Iterable[str]) -> Settings:
+    def _as_dict(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def settled(self, given: Iterable[str]) -> Self:
         """Itself, with what some settings imply for others in place of their defaults; those that
         a user has `given`, by name, stay."""
         return self
@@ -150,7 +159,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class ReplaySettings(Settings):
-    """What every algorithm has that learns from a replay buffer."""
+    """Settings of algorithms that learn from a replay buffer."""
 
     batch_size: int = setting(256, "transitions per update", minimum=1)
     buffer_size: int = setting(1_000_000, "replay buffer size in transitions", minimum=1)
@@ -196,7 +205,7 @@ class ReplaySettings(Settings):
         resumable=True,
     )
 
-    def settled(self, given: Iterable[str]) -> Any:
+    def settled(self, given: Iterable[str]) -> Self:
         """Itself. Environments step together: train_every is the multiple of their number next to
         it, with as many updates for each step as it had, to a whole number in each call."""
         implied: dict[str, Any] = {}
@@ -249,7 +258,7 @@ def n_step(source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class RolloutSettings(Settings):
-    """What every algorithm has that learns from each rollout once."""
+    """Settings of algorithms that learn from each rollout once."""
 
     envs: int = default(8)
     rollout: int = setting(256, "steps per environment between updates", minimum=1)
@@ -278,7 +287,7 @@ class Algorithm(ABC):
 
     Settings: ClassVar[type[Settings]]
     settings: Any  # an instance of them
-    backend: Any
+    backend: Backend
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
@@ -293,7 +302,7 @@ class Algorithm(ABC):
     # [B, n - 1, ...], "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
     sees_between: ClassVar[bool] = False
 
-    def _make_optimizer(self, name: str, networks: list[Any]) -> Any:
+    def _make_optimizer(self, name: str, networks: list[Network]) -> Any:
         """The optimizer of these networks, as the settings have it."""
         options = optimizer_options(self.settings)
         return self.backend.optimizer(name, networks, self.settings.optimizer, **options)
@@ -324,8 +333,8 @@ class Algorithm(ABC):
         observation: Spec,
         action: Leaf,
         settings: Any,
-        network: Any,
-        space: Any,
+        network: object,
+        space: object,
         generator: Callable[[str], np.random.Generator],
     ) -> dict[str, Source]:
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its

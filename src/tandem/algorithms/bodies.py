@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tandem.errors import SettingError, note
 from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
@@ -17,15 +17,18 @@ from tandem.networks.simbav2 import simbav2
 from tandem.networks.weight_norm import weight_normed
 from tandem.spaces import Leaf, Spec
 
+if TYPE_CHECKING:
+    from tandem.algorithms.base import Algorithm, Settings
+
 Body = Literal["mlp", "simba", "simbav2"]
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "body": "mlp",
     "layer_norm": False,
     "weight_norm": False,
 }  # what these settings are where nobody asks
 
 
-def action_value(observation: Spec, action: Leaf, settings: Any, outputs: int = 1) -> Role:
+def action_value(observation: Spec, action: Leaf, settings: Settings, outputs: int = 1) -> Role:
     """A critic of observations and actions, with so many outputs. With a memory the action enters
     behind it, and one more hidden layer, as wide as the last, sees both."""
     if units := settings.recurrent:
@@ -44,7 +47,7 @@ def role(
     observation: Spec,
     body: Plan,
     head: Plan,
-    settings: Any,
+    settings: Settings,
     part: str = "actor",
     action: Leaf | None = None,
     **more: Any,
@@ -58,7 +61,7 @@ def role(
 def body(
     inputs: Inputs,
     hidden: tuple[int, ...],
-    settings: Any,
+    settings: Settings,
     *,
     initializer: str = "uniform",
     gain: float = 1.0,
@@ -78,8 +81,11 @@ def body(
             layer_norm=settings.layer_norm,
         )
         return weight_normed(plan) if settings.weight_norm else plan
-    for name in ("layer_norm", "weight_norm"):
-        if getattr(settings, name):
+    for name, given in (
+        ("layer_norm", settings.layer_norm),
+        ("weight_norm", settings.weight_norm),
+    ):
+        if given:
             raise SettingError(
                 f"{name}=True is not supported with body={settings.body!r}.",
                 "one of them, since its blocks already have a norm",
@@ -89,15 +95,17 @@ def body(
     return kind(inputs, hidden, settings.activation, normalize=normalize)
 
 
-def refuse_ignored(kind: Any, roles: dict[str, Role], given: tuple[Any, Any, Any]) -> None:
+def refuse_ignored(
+    kind: type[Algorithm], roles: dict[str, Role], given: tuple[Spec, Leaf, Settings]
+) -> None:
     """SettingError where an algorithm of somebody's own has these `roles`, which it makes of what
     is given (observation, action, settings), whatever a setting of bodies says."""
-    *spaces, settings = given
+    observation, action, settings = given
     if kind.__module__.startswith("tandem."):
         return
     for name, plain in PLAIN.items():
-        asked = getattr(settings, name, plain)
-        if asked != plain and roles == kind.roles(*spaces, replace(settings, **{name: plain})):
+        asked, usual = settings._as_dict()[name], replace(settings, **{name: plain})
+        if asked != plain and roles == kind.roles(observation, action, usual):
             raise SettingError(
                 f"{name}={asked!r} has no effect on the algorithm's own networks.",
                 "default networks from tandem.extending.body, which has these settings; mlp does "
@@ -106,22 +114,26 @@ def refuse_ignored(kind: Any, roles: dict[str, Role], given: tuple[Any, Any, Any
             )
 
 
-def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, settings: Any) -> None:
+def note_ignored(
+    kind: type[Algorithm],
+    given: Iterable[str],
+    network: object,
+    spaces: tuple[Spec, Leaf],
+    settings: Settings,
+) -> None:
     """A note on settings of the default networks that a user has `given`, and that a network of the
     user's has nothing of. Those of the last hidden layer of a critic of actions, say, count."""
 
-    def ours(settings: Any) -> dict[str, Any]:
+    def ours(settings: Settings) -> dict[str, Any]:
         heads = not isinstance(network, dict)
         roles = kind.roles(*spaces, settings).items()
         return {n: r if r.ours else heads and (r.head_on_body, r.units) for n, r in roles}
 
-    usual, idle = type(settings)(), list[str]()
+    usual, now, idle = type(settings)()._as_dict(), settings._as_dict(), list[str]()
     for name in {"hidden", "critic_hidden", "activation", *PLAIN} & set(given):
-        plain = getattr(usual, name)
+        plain = usual[name]
         with suppress(SettingError):  # a body may need the width that was given
-            if plain != getattr(settings, name) and ours(settings) == ours(
-                replace(settings, **{name: plain})
-            ):
+            if plain != now[name] and ours(settings) == ours(replace(settings, **{name: plain})):
                 idle.append(name)
     if idle:
         note(f"No effect with network=: {', '.join(sorted(idle))} (default networks only).")
@@ -134,17 +146,17 @@ def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, set
 
 
 # what custom networks need, whatever an entry of the zoo says, and why
-BESIDE_CUSTOM = {
+BESIDE_CUSTOM: dict[str, tuple[Any, str]] = {
     "normalize_observations": (False, "custom networks have no layer for these statistics"),
     "share": (True, "all agents share the custom network"),
 }
 
 
-def beside_custom(settings: Any, given: Iterable[str], network: Any) -> Any:
+def beside_custom(settings: Settings, given: Iterable[str], network: object) -> Settings:
     """The settings for a custom `network`, with a note on what nobody has `given` and gives way."""
     for name, (value, why) in BESIDE_CUSTOM.items():
         fits = name == "share" and isinstance(network, dict)
-        if name not in given and not fits and getattr(settings, name, value) != value:
+        if name not in given and not fits and settings._as_dict().get(name, value) != value:
             settings = replace(settings, **{name: value})
             note(f"{name} set to {value} instead of {not value}: {why}.")
     return settings
@@ -158,13 +170,13 @@ def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, 
     }
 
 
-def refuse(name: str, settings: Any, expected: str, *options: str) -> None:
+def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
     """SettingError where the settings ask for another body than that of plain dense layers, by any
     of these options, or by any, of an algorithm that has `expected` in its place."""
-    if odd := [n for n in options or PLAIN if getattr(settings, n) != PLAIN[n]]:
+    if odd := [n for n in options or PLAIN if settings._as_dict()[n] != PLAIN[n]]:
         raise SettingError(
             f"{name} does not support "
-            f"{' and '.join(f'{n}={getattr(settings, n)!r}' for n in odd)}.",
+            f"{' and '.join(f'{n}={settings._as_dict()[n]!r}' for n in odd)}.",
             expected,
             f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from tandem.types import Array, Trajectory, Tree, tree_map
 
 
 def after_cuts(
-    t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]
+    t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Array, Tree], Array]
 ) -> Array:
     """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value
     [T, N] is what the trajectory's observations are worth, bootstrap [N] what follows them;

@@ -50,7 +50,7 @@ def v_max() -> Any:
 
 @dataclass(frozen=True)
 class CriticSettings:
-    """What critics of an actor-critic learn."""
+    """Outputs of the critics of an actor-critic."""
 
     values: Values = setting(
         "scalar",

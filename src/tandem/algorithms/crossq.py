@@ -4,7 +4,7 @@ critics see transitions and what follows them in one batch, normalised together.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tandem import ops
 from tandem.algorithms import base, bodies, critics, priorities
@@ -12,7 +12,7 @@ from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.renorm import renormalized
 from tandem.networks.unit import projected
 from tandem.settings import Needs, Schedule, default, setting
@@ -25,7 +25,7 @@ SBX = "SBX 0.28 (CrossQ)"
 
 @dataclass(frozen=True)
 class CrossQSettings(critics.CriticSettings, SoftSettings):
-    """What CrossQ can be told."""
+    """Settings of CrossQ."""
 
     lacks: ClassVar[tuple[str, ...]] = ("body", "layer_norm", "recurrent")
 
@@ -67,12 +67,12 @@ class CrossQSettings(critics.CriticSettings, SoftSettings):
 class CrossQ(SAC):
     Settings = CrossQSettings
 
-    def make_critics(self, networks: dict[str, Any]) -> None:
+    def make_critics(self, networks: dict[str, Source]) -> None:
         """The critics, without targets."""
         self.qs = tuple(self.backend.network(name, network) for name, network in networks.items())
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> None:
         super().check(observation, action, settings)
         expected = "dense layers followed by batch renormalization"
         bodies.refuse("crossq", settings, expected, "body", "layer_norm")
@@ -91,7 +91,7 @@ class CrossQ(SAC):
             )
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> dict[str, Role]:
         s, roles = settings, super().roles(observation, action, settings)
         if s.weight_projection:
             for name in cls.critic_names(s):

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.errors import SettingError, SpaceError
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
-from tandem.networks.defaults import Role, cnn, encoder, has_images
-from tandem.networks.plan import Dense, Twin, width
+from tandem.networks.defaults import Role, Source, cnn, encoder, has_images
+from tandem.networks.plan import Dense, Plan, Twin, width
 from tandem.settings import Needs
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
@@ -39,7 +39,7 @@ def check(name: str, observation: Spec, settings: Any) -> None:
         "value_norm": "values in the units of rewards; intrinsic rewards are already standardized",
     }
     for other, none in odd.items():
-        if (value := getattr(settings, other, none)) != none:
+        if (value := settings._as_dict().get(other, none)) != none:
             raise SettingError(
                 f"{name} with intrinsic='rnd' does not support {other}={value!r}.",
                 why[other],
@@ -58,7 +58,7 @@ def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
     standardised observations."""
     inputs = input_of(seen(observation, action))
     units, gain = settings.rnd_features, 2**0.5
-    body: tuple[Any, ...] = encoder(inputs)
+    body: Plan = encoder(inputs)
     if len(inputs.shape) == 3:
         body = cnn(inputs, "orthogonal")
     else:
@@ -89,7 +89,12 @@ class Curiosity:
     """What an algorithm has of it: the predictor, and running statistics, which are `memory`."""
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: Any,
     ) -> None:
         self.settings = settings
         self.network, self.target = (backend.network(n, networks[n]) for n in ROLES)
@@ -163,7 +168,7 @@ class Curiosity:
         return loss + chosen * error, {**aux, "prediction_error": error}
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        """What chooses the predictor's rows in each update of a call."""
+        """Offsets that select the predictor's rows in each update of a call."""
         return {"draw_offset": _draws(1, call.updates, len(call.progress))}
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tandem import ops
 from tandem.algorithms import base, critics, gsde, priorities, remembering
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
@@ -19,7 +18,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 @dataclass(frozen=True)
 class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What DDPG can be told."""
+    """Settings of DDPG."""
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(
@@ -60,8 +59,8 @@ class DDPG(Deterministic):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: DDPGSettings,

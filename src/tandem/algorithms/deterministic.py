@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, remembering
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Forward, Network
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -45,8 +45,8 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
     critics: tuple[str, ...]
     size: int  # of an action
 
-    def choice(self, actor: Any, view: View, obs: Tree) -> Array:
-        """What an actor chooses; with gSDE its features stand behind it."""
+    def choice(self, actor: Network, view: View, obs: Tree) -> Array:
+        """The actor's action; with gSDE the features follow it."""
         out = view(actor, obs)
         return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 
@@ -70,7 +70,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
         action_spaces.bounded_vector(name_of(cls), action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: base.Settings) -> dict[str, Role]:
         head = DenseWithInputs if settings.action_noise == "gsde" else Dense
         body = bodies.body(observation, settings.hidden, settings)
         actor = bodies.role(observation, body, (head(0, action.width, "tanh"),), settings)
@@ -93,7 +93,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
         return settings.exploration(progress)[:, None, None] * noise
 
     @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+    def initial_state(settings: base.Settings, action: Leaf, n: int) -> Tree:
         """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
         if settings.action_noise == "ou":
             return np.zeros((n, action.width), np.float32)
@@ -102,7 +102,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: base.Settings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

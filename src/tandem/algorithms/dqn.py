@@ -24,7 +24,7 @@ from tandem.algorithms import (
     recurrent_batches,
     remembering,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.action_values import (
@@ -34,9 +34,9 @@ from tandem.math.action_values import (
 )
 from tandem.math.masks import evenly, masked
 from tandem.math.values import munchausen
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.implicit import WithFractions
-from tandem.networks.plan import Conv, Dense, Dueling
+from tandem.networks.plan import Conv, Dense, Dueling, Plan
 from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
@@ -52,7 +52,7 @@ IMPLICIT = Needs(values="implicit")
 
 @dataclass(frozen=True)
 class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What DQN can be told."""
+    """Settings of DQN."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")
     activation: str = default("relu", ATARI)
@@ -195,8 +195,8 @@ class DQN(remembering.RecurrentReplayAlgorithm):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: DQNSettings,
@@ -209,7 +209,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         self.begin_memories(action)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> None:
         action_spaces.discrete("dqn", action)
         critics.check_values(settings)
         if settings.munchausen:
@@ -238,7 +238,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         last = body[-1]
         hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
         units = last.units if isinstance(last, Dense) else 0
-        head: tuple[Any, ...] = (Dense(0, values.outputs),)
+        head: Plan = (Dense(0, values.outputs),)
         features = 0
         if (
             implicit
@@ -252,8 +252,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         if implicit:
             entering = WithFractions.of(observation)
-            role = Role(entering, body, head, cosines=settings.cosines, features=features)
-            return {"q": role}
+            return {"q": Role(entering, body, head, cosines=settings.cosines, features=features)}
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -287,7 +286,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         )
         return loss, {"error": error}
 
-    def _allowed(self, view: View, network: Any, obs: Tree, **options: bool) -> Array:
+    def _allowed(self, view: View, network: Network, obs: Tree, **options: bool) -> Array:
         """A network's values of observations, those of what is forbidden lower than any."""
         values = self.values.of(lambda x: view(network, x, **options), obs)
         return masked(values, obs, self.action)
@@ -333,7 +332,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: DQNSettings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,
@@ -366,7 +365,7 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-def _check_munchausen(settings: Any) -> None:
+def _check_munchausen(settings: DQNSettings) -> None:
     if settings.values == "categorical":
         raise SettingError(
             "munchausen=True is not supported with values='categorical'.",

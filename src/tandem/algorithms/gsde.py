@@ -38,7 +38,7 @@ def sample_freq() -> Any:
     )
 
 
-def refuse(settings: Any, network: Any) -> None:
+def refuse(settings: Any, network: object) -> None:
     """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
     layer nobody can read, and noise on weights."""
     if isinstance(network, dict) and "actor" in network:

@@ -19,7 +19,7 @@ PAPER = "Espeholt et al. 2018, appendix D"
 
 @dataclass(frozen=True)
 class IMPALASettings(SequenceSettings):
-    """What IMPALA can be told."""
+    """Settings of IMPALA."""
 
     rollout: int = default(20, PAPER)
     learning_rate: Schedule = default(Schedule(6e-4, 0.0), PAPER)

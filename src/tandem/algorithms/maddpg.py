@@ -6,16 +6,15 @@ Discrete actions are drawn by the Gumbel-softmax (Jang et al. 2017)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, base, bodies, normalized, priorities, teams
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.distributions import Categorical, DeterministicDistribution, Distribution
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -27,7 +26,7 @@ MATD3 = "Ackermann et al. 2019"
 
 @dataclass(frozen=True)
 class MADDPGSettings(PrioritySettings, base.ReplaySettings):
-    """What MADDPG can be told."""
+    """Settings of MADDPG."""
 
     steps: int = default(1_000_000)
     envs: int = default(8)
@@ -99,7 +98,12 @@ class MADDPG(base.Algorithm):
     team = True
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: MADDPGSettings,
     ) -> None:
         self.backend = backend
         self.settings = settings
@@ -112,12 +116,12 @@ class MADDPG(base.Algorithm):
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+    def distribution(cls, settings: MADDPGSettings, action: Leaf) -> Distribution:
         """Of one agent's actions."""
         return DeterministicDistribution(teams.one(action).width)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: MADDPGSettings) -> None:
         teams.check_replay(settings)
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
@@ -126,7 +130,7 @@ class MADDPG(base.Algorithm):
             )
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: MADDPGSettings) -> dict[str, Role]:
         assert isinstance(observation, dict)
         s, seen = settings, teams.seen(observation)
         joint = Leaf(
@@ -159,10 +163,12 @@ class MADDPG(base.Algorithm):
         """The actions that were taken, as the critics see them."""
         return b.action
 
-    def outputs(self, network: Any, obs: Tree) -> Array:
+    def outputs(self, network: Network, obs: Tree) -> Array:
         return teams.by_agent(network(teams.rows(obs[teams.AGENTS])), self.agents)
 
-    def values(self, critics: Any, obs: Tree, joint: Array, here: Array) -> list[Array]:
+    def values(
+        self, critics: tuple[Network, ...], obs: Tree, joint: Array, here: Array
+    ) -> list[Array]:
         """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
         width] has the actions as agent i takes them to be. Those of agents that are not `here`
         [B, A] are 0."""
@@ -248,7 +254,7 @@ class MADDPG(base.Algorithm):
     @classmethod
     def exploration_noise(
         cls,
-        settings: Any,
+        settings: MADDPGSettings,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
@@ -262,7 +268,7 @@ class MADDPG(base.Algorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: MADDPGSettings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,
@@ -292,13 +298,13 @@ class DiscreteMADDPG(MADDPG):
         return ops.of(b.reward).one_hot(b.action, self.action.sizes[0])
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+    def distribution(cls, settings: MADDPGSettings, action: Leaf) -> Distribution:
         return Categorical(action.sizes[0])
 
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: MADDPGSettings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

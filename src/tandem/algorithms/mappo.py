@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import memories, name_of, teams
-from tandem.algorithms.base import Forward
+from tandem.algorithms import base, memories, name_of, teams
+from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
@@ -26,7 +26,7 @@ REFUSED = ("shared", "normalize_observations", "normalize_rewards", "standardize
 
 @dataclass(frozen=True)
 class MAPPOSettings(PPOSettings):
-    """What MAPPO can be told."""
+    """Settings of MAPPO."""
 
     lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)
 
@@ -70,7 +70,12 @@ class MAPPO(PPO):
     row_extras = ("acting",)
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: PPOSettings,
     ) -> None:
         super().__init__(backend, networks, observation, teams.one(action), settings)
         self.agents = backend.together = teams.count(action)
@@ -90,7 +95,7 @@ class MAPPO(PPO):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        if odd := [n for n in REFUSED if getattr(settings, n)]:
+        if odd := [n for n in REFUSED if settings._as_dict()[n]]:
             raise SettingError(
                 f"mappo does not support {odd[0]}=True.",
                 "a separate actor and critic, and raw observations and rewards",
@@ -192,7 +197,7 @@ class MAPPO(PPO):
         }
 
     @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+    def initial_state(settings: base.Settings, action: Leaf, n: int) -> Tree:
         return memories.begin(settings, n, teams.count(action))
 
     @classmethod

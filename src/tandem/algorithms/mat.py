@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import bodies, teams
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.mappo import MAPPO
 from tandem.algorithms.ppo import PPOSettings
 from tandem.errors import NetworkError, SettingError
@@ -41,7 +41,7 @@ REFUSED = {  # what PPO has, and what holds here
 
 @dataclass(frozen=True)
 class MATSettings(PPOSettings):
-    """What MAT can be told."""
+    """Settings of MAT."""
 
     lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *bodies.PLAIN, *REFUSED)
 
@@ -86,18 +86,23 @@ class MAT(MAPPO):
     preparing = ("encoder", "critic", "actor")
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: MATSettings,
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
         self.encoder = backend.networks["encoder"]
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: MATSettings) -> None:
         bodies.refuse("mat", settings, "its own transformer, with layer norm")
         super().check(observation, action, settings)
-        if odd := [n for n, usual in REFUSED.items() if getattr(settings, n) != usual]:
+        if odd := [n for n, usual in REFUSED.items() if settings._as_dict()[n] != usual]:
             raise SettingError(
-                f"mat does not support {odd[0]}={getattr(settings, odd[0])!r}.",
+                f"mat does not support {odd[0]}={settings._as_dict()[odd[0]]!r}.",
                 "a transformer without recurrence, Gaussian or Beta noise, and raw observations "
                 "and rewards",
                 f"give {odd[0]}={REFUSED[odd[0]]!r}; value_norm already standardizes values.",
@@ -138,8 +143,8 @@ class MAT(MAPPO):
         observation: Spec,
         action: Leaf,
         settings: Any,
-        network: Any,
-        space: Any,
+        network: object,
+        space: object,
         generator: Callable[[str], np.random.Generator],
     ) -> dict[str, Source]:
         if network is not None:

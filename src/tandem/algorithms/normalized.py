@@ -21,7 +21,7 @@ def rewards() -> Any:
 
 @dataclass(frozen=True)
 class NormalizedSettings:
-    """What is standardised."""
+    """Settings of normalization."""
 
     normalize_observations: bool = setting(
         False,

@@ -6,13 +6,11 @@ learns from single transitions."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from tandem import ops
-from tandem.algorithms import action_spaces, sarsa
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms import action_spaces, base, sarsa
+from tandem.algorithms.base import Call, Forward, Source
 from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
 from tandem.errors import SettingError
@@ -28,7 +26,7 @@ PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 
 @dataclass(frozen=True)
 class NStepQSettings(SequenceSettings):
-    """What n-step Q-learning can be told."""
+    """Settings of n-step Q-learning."""
 
     rollout: int = default(5, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4))
@@ -61,11 +59,11 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
     valued = True
     reported = ("q",)
 
-    def make(self, source: Any) -> None:
+    def make(self, source: Source) -> None:
         self.net, self.target = self.backend.pair("net", source)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: NStepQSettings) -> None:
         action_spaces.discrete("nstep_q", action)
         if settings.bootstrap != "sarsa":
             return
@@ -89,7 +87,7 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
             )
 
     @classmethod
-    def head(cls, action: Leaf, settings: Any) -> Plan:
+    def head(cls, action: Leaf, settings: NStepQSettings) -> Plan:
         if not settings.dueling:
             return (Dense(0, action.sizes[0]),)
         units = max(1, settings.hidden[-1] // 2) if settings.hidden else 64
@@ -107,7 +105,7 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         xp = ops.of(out)
         return xp.take(out, xp.argmax(out, -1))
 
-    def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Any) -> Array:
+    def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Array | None) -> Array:
         """What observations [...] are worth by the target's values `later` [..., A], of the best
         action by the network's `q` or their own; with `bootstrap` the mean over the policy, which
         is random with probability `epsilon`."""
@@ -146,7 +144,6 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         self.backend.soft_update(self.net, self.target, settings["tau"], seldom=True)
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        updates = call.updates + 1 + np.arange(len(call.progress))
-        due = (updates % self.settings.target_updates == 0).astype(np.float32)
+        due = base.each_nth(call, self.settings.target_updates)
         names = ("epsilon",) if self.settings.bootstrap == "expected" else ()
         return {**self.scheduled(call, "learning_rate", "max_grad_norm", *names), "tau": due}

@@ -21,7 +21,7 @@ from tandem.algorithms import (
     name_of,
     recurrent_batches,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.normalized import DETAILS, NormalizedSettings
 from tandem.errors import SettingError
@@ -31,8 +31,8 @@ from tandem.math.policy_losses import standardize
 from tandem.math.products import ProductDistribution, for_actions
 from tandem.math.returns import generalized_advantage
 from tandem.math.state_dependent import StateDependentGaussian
-from tandem.networks.defaults import Role
-from tandem.networks.plan import Dense, Scale, Streams
+from tandem.networks.defaults import Role, Source
+from tandem.networks.plan import Dense, Plan, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.settings import Needs, Search, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -96,7 +96,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
 
 @dataclass(frozen=True)
 class OnPolicySettings(NormalizedRollouts):
-    """What actor-critics among them can be told."""
+    """Settings of actor-critics that learn from rollouts."""
 
     gae_lambda: float = setting(
         0.95,
@@ -126,7 +126,7 @@ class OnPolicySettings(NormalizedRollouts):
 
 @dataclass(frozen=True)
 class JointSettings(OnPolicySettings):
-    """What those of them can be told whose actor and critic learn by one loss."""
+    """Settings of actor-critics with one loss for actor and critic."""
 
     shared: bool = setting(
         False,
@@ -198,7 +198,12 @@ class OnPolicy(base.Algorithm):
     row_extras: ClassVar[tuple[str, ...]] = ()  # what of a trajectory's extra the losses need
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: Any,
     ) -> None:
         self.backend = backend
         self.settings = settings
@@ -224,7 +229,7 @@ class OnPolicy(base.Algorithm):
             self.preparing = (*self.preparing, *curiosity.ROLES)  # type: ignore[misc]
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Density:
+    def distribution(cls, settings: OnPolicySettings, action: Leaf) -> Density:
         if settings.action_noise == "gsde":
             return StateDependentGaussian(action.width, settings.sde_sample_freq)
         return Beta(action.width) if settings.policy == "beta" else for_actions(action)
@@ -250,7 +255,7 @@ class OnPolicy(base.Algorithm):
         policy = cls.distribution(settings, action)
         if isinstance(policy, StateDependentGaussian):
             noise = StateDependent(0, policy.size, "linear", init, small, log_std=settings.log_std)
-            actor: tuple[Any, ...] = (noise,)
+            actor: Plan = (noise,)
         elif isinstance(policy, Gaussian):
             actor = (
                 Dense(0, policy.size, "linear", init, small),
@@ -292,8 +297,8 @@ class OnPolicy(base.Algorithm):
         """Returns what of the observations is the input of a role's network."""
         return obs
 
-    def output(self, network: Any, b: Batch) -> Array:
-        """What the actor or the critic puts out for these rows."""
+    def output(self, network: Network, b: Batch) -> Array:
+        """The output of the actor or the critic for these rows."""
         obs = self.network_input(network.name, b.obs)
         if self.sequence:
             out = recurrent_batches.output(network, obs, b, network.name)
@@ -342,7 +347,7 @@ class OnPolicy(base.Algorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: OnPolicySettings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,
@@ -376,7 +381,7 @@ class OnPolicy(base.Algorithm):
             value = out[:, 0]
         value = value.reshape(shape)
 
-        def later(at: Any, seen: Tree) -> Array:
+        def later(at: Array, seen: Tree) -> Array:
             """The value of what was seen after the steps `at` of the rollout."""
             role = "critic" if self.critic else "actor"
             if self.sequence:

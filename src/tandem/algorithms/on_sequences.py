@@ -24,14 +24,14 @@ from tandem.algorithms import (
     priorities,
     recurrent_batches,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
-from tandem.networks.defaults import Role, streams
+from tandem.networks.defaults import Role, Source, streams
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -45,7 +45,7 @@ PRIORITIZED = Needs(replay="prioritized")
 
 @dataclass(frozen=True)
 class SequenceSettings(NormalizedSettings, base.Settings):
-    """What each of them can be told."""
+    """Settings of these algorithms."""
 
     envs: int = default(8, help="number of parallel environments, and of sequences per update")
     rollout: int = setting(20, "steps per sequence", ACER, minimum=1)
@@ -153,14 +153,19 @@ class OnSequences(base.Algorithm):
     reported: ClassVar[tuple[str, ...]] = ()  # which of the numbers beside the losses are metrics
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: SequenceSettings,
     ) -> None:
         self.backend, self.settings, self.leaf = backend, settings, action
         backend.time_first = True
         self.make(networks["net"])
         self.optimizer = self._make_optimizer("net", [self.net])
 
-    def make(self, source: Any) -> None:
+    def make(self, source: Source) -> None:
         """The network, and its companions if there are any."""
         self.net = self.backend.network("net", source)
 
@@ -170,7 +175,7 @@ class OnSequences(base.Algorithm):
         raise NotImplementedError
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: SequenceSettings) -> dict[str, Role]:
         body = bodies.body(seen(observation, action), settings.hidden, settings)
         head = cls.head(action, settings)
         forked = bool(streams(head))
@@ -202,7 +207,7 @@ class OnSequences(base.Algorithm):
         n = self.leaf.width
         return ops.of(out).concat([masked(out[..., :n], obs, self.leaf), out[..., n:]], -1)
 
-    def output(self, network: Any, b: Batch) -> Array:
+    def output(self, network: Network, b: Batch) -> Array:
         """What one of its networks says of a batch's rows; with a memory from the state of the one
         that acted, before each sequence."""
         if self.settings.recurrent:
@@ -239,7 +244,9 @@ class OnSequences(base.Algorithm):
         rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
         out: dict[str, Array] = {}
         if cut.any() or (names and "output" not in rows):
-            both = {n: recurrent_batches.said(networks[n], t, obs) for n in self.preparing}
+            both = {
+                n: recurrent_batches.trajectory_outputs(networks[n], t, obs) for n in self.preparing
+            }
             out = {n: self.allowed(x, obs) for n, (x, _, _) in both.items()}
         if names:  # of the policy that acted, which may be older than the networks
             acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]
@@ -251,7 +258,7 @@ class OnSequences(base.Algorithm):
         if cut.any():
             value = self.bootstrap_value(out, obs, rows).reshape(shape)
 
-            def later(at: Any, seen: Tree) -> Array:
+            def later(at: Array, seen: Tree) -> Array:
                 kept = {n: x[at] for n, x in t.extra.items()}
                 then = {n: self.allowed(of(at, seen), seen) for n, (_, of, _) in both.items()}
                 return self.bootstrap_value(then, seen, kept)
@@ -329,13 +336,18 @@ class ActorCritic(OnSequences):
     """A policy, and values of states beside it in the network's output."""
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: SequenceSettings,
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
         self.policy = self.distribution(settings, action)
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Density:
+    def distribution(cls, settings: SequenceSettings, action: Leaf) -> Density:
         """Of discrete actions, or normal with one variance for all of a vector's numbers (Mnih et
         al. 2016, supplement, section 9)."""
         return Spherical(action.width) if action.kind == "box" else for_actions(action)
@@ -344,16 +356,18 @@ class ActorCritic(OnSequences):
         return out[..., -1]
 
     @classmethod
-    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
+    def kept(
+        cls, settings: SequenceSettings, action: Leaf, state: Tree, out: Array = ()
+    ) -> dict[str, Array]:
         """The output, where something is remembered of the policy that acted."""
         return {"output": out} if cls.behaviour(action) else {}
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: SequenceSettings) -> None:
         action_spaces.simple(name_of(cls), action)
 
     @classmethod
-    def head(cls, action: Leaf, settings: Any) -> Plan:
+    def head(cls, action: Leaf, settings: SequenceSettings) -> Plan:
         policy = Dense(0, cls.distribution(settings, action).width, "linear", "orthogonal", 0.01)
         return (Streams({"policy": (policy,), "value": (Dense(0, 1, "linear", "orthogonal"),)}),)
 

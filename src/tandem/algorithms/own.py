@@ -37,7 +37,7 @@ def is_ours(name: str) -> bool:
     return name in algorithms.NAMES
 
 
-def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
+def checked(algorithm: str | type | Algorithm, taken: frozenset[str] = frozenset()) -> Any:
     """The class: of a name, or the program's own, whose faults a SettingError tells. taken: names
     that no setting of its own may have."""
     if not isinstance(algorithm, type):
@@ -68,7 +68,7 @@ def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
 
 def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str, str, str]]:
     """What keeps a class from being trained, as (what happened, what was expected, a fix)."""
-    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+    if missing := sorted(kind.__abstractmethods__):
         yield (
             f"has no {', '.join(missing)}",
             "all abstract methods of tandem.Algorithm",
@@ -167,7 +167,7 @@ def _is_readable(hint: Any) -> bool:
     return hint in PLAIN
 
 
-def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings: Any) -> None:
+def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings: Settings) -> None:
     """SettingError where a program's own, or a package's, acts by roles that it has no networks
     for."""
     if is_ours(name_of(kind)):
@@ -182,7 +182,7 @@ def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings
         )
 
 
-def named(path: str) -> Any:
+def named(path: str) -> type:
     """The class that "module:Class" names, looked for in the working directory too. Raises
     UnknownNameError where there is none."""
     return named_here(
@@ -195,14 +195,19 @@ def named(path: str) -> Any:
     )
 
 
-def _is_complete(found: Any) -> bool:
+def _is_complete(found: object) -> bool:
     return (
         isinstance(found, type) and issubclass(found, Algorithm) and not inspect.isabstract(found)
     )
 
 
 def of_file(
-    name: Any, given: Any, place: Any, again: str, error: type[TandemError], package: str = ""
+    name: Any,
+    given: str | type | Algorithm | None,
+    place: object,
+    again: str,
+    error: type[TandemError],
+    package: str = "",
 ) -> tuple[Any, str]:
     """The class of the algorithm that a file at `place` names, and its name now. given: the
     program's class, which alone can be that of a name that is neither tandem's nor an installed

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import gsde
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import JointSettings, OnPolicy
 from tandem.errors import SettingError
 from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.value_scale import Denormalize, follow
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
@@ -29,7 +29,7 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
 @dataclass(frozen=True)
 class PPOSettings(JointSettings):
-    """What PPO can be told."""
+    """Settings of PPO."""
 
     envs: int = default(8, "Schulman et al. 2017, table 5 (Atari)")
     learning_rate: Schedule = default(
@@ -103,7 +103,7 @@ class PPO(OnPolicy):
     Settings = PPOSettings
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: PPOSettings) -> dict[str, Role]:
         roles = super().roles(observation, action, settings)
         if settings.value_norm == "no":
             return roles
@@ -119,8 +119,8 @@ class PPO(OnPolicy):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: PPOSettings,

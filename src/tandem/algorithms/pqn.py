@@ -6,18 +6,18 @@ expectation (Sutton & Barto 2018, section 12.8)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, bodies, memories, recurrent_batches, sarsa
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -28,7 +28,7 @@ CODE = "the authors' code, mttga/purejaxql, pqn_cartpole.yaml"
 
 @dataclass(frozen=True)
 class PQNSettings(NormalizedRollouts):
-    """What PQN can be told."""
+    """Settings of PQN."""
 
     steps: int = default(500_000, CODE)
     envs: int = default(32, CODE)
@@ -87,8 +87,8 @@ class PQN(sarsa.EpsilonGreedy):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: PQNSettings,
@@ -101,11 +101,11 @@ class PQN(sarsa.EpsilonGreedy):
         self.optimizer = self._make_optimizer("q", [self.q])
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: PQNSettings) -> None:
         action_spaces.discrete("pqn", action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: PQNSettings) -> dict[str, Role]:
         body = bodies.body(seen(observation, action), settings.hidden, settings)
         return {"q": bodies.role(observation, body, (Dense(0, action.sizes[0]),), settings)}
 
@@ -115,14 +115,14 @@ class PQN(sarsa.EpsilonGreedy):
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         epsilon = t.extra.get("epsilon")
-        out, then, after = recurrent_batches.said(networks["q"], t, obs)
+        out, then, after = recurrent_batches.trajectory_outputs(networks["q"], t, obs)
 
-        def worth(q: Array, seen: Tree, at: Any) -> Array:
+        def worth(q: Array, seen: Tree, at: Array) -> Array:
             """The value to the policy of what was seen, after or at the steps `at`."""
             by = None if epsilon is None else epsilon[at].reshape(-1)
             return sarsa.policy_value(q, q, seen, self.action, by)
 
-        def later(at: Any, seen: Tree) -> Array:
+        def later(at: Array, seen: Tree) -> Array:
             return worth(masked(then(at, seen), seen, self.action), seen, at)
 
         q = masked(out, obs, self.action)
@@ -141,7 +141,7 @@ class PQN(sarsa.EpsilonGreedy):
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
     def output(self, b: Batch) -> Array:
-        """What the network says of these rows."""
+        """The network's output for these rows."""
         return recurrent_batches.output(self.q, b.obs, b, "q") if self.sequence else self.q(b.obs)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

@@ -5,12 +5,12 @@ Without the mixer it is independent Q-learning (Tan 1993)."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tandem import ops
 from tandem.algorithms import teams
 from tandem.algorithms.vdn import PYMARL, VDN, VDNSettings
-from tandem.networks.defaults import Role
+from tandem.backends.backend import Network
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Cast, Dense, Streams
 from tandem.settings import Needs, setting
 from tandem.spaces import Leaf, Spec
@@ -21,7 +21,7 @@ PAPER = "Rashid et al. 2018, appendix A"
 
 @dataclass(frozen=True)
 class QMIXSettings(VDNSettings):
-    """What QMIX can be told."""
+    """Settings of QMIX."""
 
     mixer: bool = setting(
         True,
@@ -47,14 +47,14 @@ class QMIXSettings(VDNSettings):
 class QMIX(VDN):
     Settings = QMIXSettings
 
-    def mixers(self, networks: dict[str, Any]) -> None:
+    def mixers(self, networks: dict[str, Source]) -> None:
         if self.settings.mixer:
             mixer, target = self.backend.pair("mixer", networks["mixer"])
             self.learned.append(mixer)
             self.targets.append(target)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: QMIXSettings) -> dict[str, Role]:
         roles = super().roles(observation, action, settings)
         if not settings.mixer:
             return roles
@@ -72,7 +72,7 @@ class QMIX(VDN):
         }
 
     def joint(
-        self, mixer: Any, q: Array, obs: Tree, here: Array
+        self, mixer: Network, q: Array, obs: Tree, here: Array
     ) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
         # not negative: no agent's value lowers the team's

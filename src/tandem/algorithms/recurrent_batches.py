@@ -4,7 +4,7 @@ sequences the steps of a batch."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from tandem import ops
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 if TYPE_CHECKING:
-    from tandem.algorithms.base import Forward
+    from tandem.algorithms.base import Forward, Network
 
 
 def starts(t: Trajectory) -> Array:
@@ -48,9 +48,9 @@ def later(network: Forward, obs: Tree, state: Array) -> Array:
     return out[:, : -state.shape[-1]]
 
 
-def said(
+def trajectory_outputs(
     network: Forward, t: Trajectory, obs: Tree
-) -> tuple[Array, Callable[[Any, Tree], Array], Tree]:
+) -> tuple[Array, Callable[[Array, Tree], Array], Tree]:
     """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; what it puts out
     for other observations, each seen after the step of the trajectory that `at` names: a function
     of (at, observations); and its states after each step [T, N, size], () without a memory."""
@@ -69,7 +69,7 @@ def advance(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
     return out, after[0]
 
 
-def output(network: Any, obs: Tree, b: Batch, role: str) -> Array:
+def output(network: Network, obs: Tree, b: Batch, role: str) -> Array:
     """What a network says of the observations of a batch of `steps`, from the states of a role
     before its sequences."""
     state = b.extra[f"{role}_state"]
@@ -109,7 +109,7 @@ def steps(b: Batch, burn_in: int = 0) -> Batch:
     before the sequences stay as they are, and what the first `burn_in` steps saw, did and where
     they started is "burn_in" in `extra`. Noise is of the other steps, [S, L, ...]."""
 
-    def flat(x: Any) -> Any:
+    def flat(x: Array) -> Array:
         xp = ops.of(x)
         x = xp.swapaxes(x, 0, 1)
         return xp.reshape(x, (-1, *x.shape[2:]))

@@ -20,7 +20,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, memories, recurrent_batches
-from tandem.algorithms.base import Forward
+from tandem.algorithms.base import Forward, Network
 from tandem.errors import SettingError
 from tandem.math.returns import n_step
 from tandem.networks.recurrent import state_leaf
@@ -34,7 +34,7 @@ View = Callable[..., Array]  # (network, its observations, an action entering a 
 
 @dataclass(frozen=True)
 class RecurrentReplaySettings:
-    """What algorithms can be told that replay sequences for networks with a memory."""
+    """Settings of algorithms that replay sequences for recurrent networks."""
 
     recurrent: int = memories.units("between feature extractor and head", "Hausknecht & Stone 2015")
     memory: Literal["gru", "lstm"] = memories.kind()
@@ -61,7 +61,7 @@ class RecurrentReplaySettings:
 
 @dataclass(frozen=True)
 class MemorySettings(RecurrentReplaySettings):
-    """What those of them can be told that may draw sequences by their errors."""
+    """Settings of algorithms that may sample sequences by priority."""
 
     priority_eta: float = setting(
         0.9,
@@ -74,7 +74,7 @@ class MemorySettings(RecurrentReplaySettings):
     )
 
 
-def check_sequence(settings: Any) -> None:
+def check_sequence(settings: RecurrentReplaySettings) -> None:
     """Refuses sequences of no steps."""
     units = settings.recurrent
     if units and settings.sequence < 1:
@@ -108,7 +108,7 @@ def check(settings: Any) -> None:
 class Alone:
     """Observations as networks without a memory see them."""
 
-    def now(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+    def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         return network(obs if action is None else {"obs": obs, "action": action}, **options)
 
     then = now
@@ -122,14 +122,14 @@ class Following:
         self._batch = b
         self._after: dict[str, Array] = {}  # states after each step
 
-    def now(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+    def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         b = self._batch
         first = self._burned_in(network, action is not None)
         out = _called(network, obs, first, b.extra["start"], action, options)
         self._after[network.name] = out[:, -first.shape[-1] :]
         return out[:, : -first.shape[-1]]
 
-    def then(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+    def then(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         b = self._batch
         if network.name not in self._after:
             self.now(network, b.obs, None if action is None else b.action, **options)
@@ -137,7 +137,7 @@ class Following:
         out = _called(network, obs, state, 0.0 * b.extra["start"], action, options)
         return out[:, : -state.shape[-1]]
 
-    def _burned_in(self, network: Any, judges: bool) -> Array:
+    def _burned_in(self, network: Network, judges: bool) -> Array:
         """The state of a network before the first step that is learned from, [S, size]."""
         extra = self._batch.extra
         state = extra[f"{network.name.removesuffix('_target')}_state"]
@@ -150,7 +150,7 @@ class Following:
 
 
 def _called(
-    network: Any, obs: Tree, state: Array, start: Array, action: Array, options: dict[str, bool]
+    network: Network, obs: Tree, state: Array, start: Array, action: Array, options: dict[str, bool]
 ) -> Array:
     x = {"obs": obs, "state": state, "start": start}
     return network(x if action is None else {**x, "action": action}, **options)
@@ -177,7 +177,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
 
     def views(self, b: Batch) -> tuple[View, View]:
         """How networks are asked about the observations of a batch, and about what followed."""
-        views: Any = Following(b) if self.sequence else Alone()
+        views = Following(b) if self.sequence else Alone()
         return views.now, views.then
 
     def steps(self, b: Batch) -> Batch:
@@ -232,7 +232,9 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         return states
 
     @classmethod
-    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
+    def kept(
+        cls, settings: base.Settings, action: Leaf, state: Tree, out: Array = ()
+    ) -> dict[str, Array]:
         if isinstance(state, tuple) or settings.start_state == "zero":
             return {}
         return {f"{cls.acting[0]}_state": state}

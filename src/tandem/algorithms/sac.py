@@ -20,14 +20,14 @@ from tandem.algorithms import (
     priorities,
     remembering,
 )
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Network
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
 from tandem.math.value_distributions import cross_entropy
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
 from tandem.settings import Needs, Search, default, setting
@@ -41,7 +41,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 @dataclass(frozen=True)
 class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
-    """What every soft actor-critic can be told."""
+    """Settings of every soft actor-critic."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), PAPER)
@@ -86,7 +86,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
 
 @dataclass(frozen=True)
 class TargetSettings(SoftSettings):
-    """What those of them have whose critics have targets."""
+    """Settings of soft actor-critics whose critics have targets."""
 
     tau: float = setting(
         0.005,
@@ -100,7 +100,7 @@ class TargetSettings(SoftSettings):
 
 @dataclass(frozen=True)
 class SACSettings(critics.CriticSettings, TargetSettings):
-    """What SAC can be told."""
+    """Settings of SAC."""
 
 
 class SAC(remembering.RecurrentReplayAlgorithm):
@@ -111,8 +111,8 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: SACSettings,
@@ -141,7 +141,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             )
         self.begin_memories(action, self.critic_names(settings))
 
-    def make_critics(self, networks: dict[str, Any]) -> None:
+    def make_critics(self, networks: dict[str, Source]) -> None:
         """The critics and their targets."""
         pairs = (self.backend.pair(name, network) for name, network in networks.items())
         self.qs, self.targets = zip(*pairs, strict=True)
@@ -161,7 +161,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return self.values.n * self.values.pairs
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
         if settings.action_noise == "gsde":
             return StateDependentTanh(action.width, settings.sde_sample_freq)
         return TanhGaussian(action.width)
@@ -188,7 +188,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             gsde.check(name_of(cls), action)
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body = bodies.body(observation, settings.hidden, settings)
         outputs = critics.meaning(settings).outputs
         q = bodies.action_value(observation, action, settings, outputs)
@@ -209,13 +209,15 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         out = view(self.actor, obs)
         return self.squashed.sample_log_prob(out, noise)
 
-    def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+    def value(
+        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
+    ) -> list[Array]:
         return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]
 
     def outputs(
-        self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array
+        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
     ) -> list[Array]:
-        """What each of the critics puts out, [B, ...]."""
+        """The critics' outputs, [B, ...] each."""
         return [view(q, obs, action) for q in critics]
 
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import bodies, critics, priorities
+from tandem.algorithms import base, bodies, critics, priorities
 from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.action_values import CategoricalValues
@@ -28,7 +28,7 @@ class DiscreteSAC(SAC):
         return action.sizes[0]
 
     @classmethod
-    def distribution(cls, settings: Any, action: Leaf) -> Distribution:
+    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
         return Categorical(action.sizes[0])
 
     @classmethod

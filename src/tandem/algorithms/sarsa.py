@@ -30,19 +30,6 @@ def bootstrap() -> Any:
     )
 
 
-def act(network: Any, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict[str, Array]]:
-    """Returns (epsilon-greedy actions for obs [N, ...], what is kept of each step), by what the
-    network says and such noise."""
-
-    def q() -> Array:
-        return masked(network(obs), obs, action)
-
-    if noise is None:
-        return epsilon_greedy(q, obs, action, None), {}
-    extra = {"epsilon": noise[2]} if len(noise) > 2 else {}
-    return epsilon_greedy(q, obs, action, noise[:2]), extra
-
-
 class EpsilonGreedy(base.Algorithm):
     """An algorithm that acts epsilon-greedily by one network of action values."""
 
@@ -66,7 +53,7 @@ class EpsilonGreedy(base.Algorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: base.Settings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,
@@ -75,7 +62,14 @@ class EpsilonGreedy(base.Algorithm):
     ) -> tuple[Array, dict[str, Array], Tree]:
         (role,) = cls.acting
         out, after = recurrent_batches.advance(networks[role], obs, state)
-        return *act(lambda _: out, obs, action, noise), after
+
+        def q() -> Array:
+            return masked(out, obs, action)
+
+        if noise is None:
+            return epsilon_greedy(q, obs, action, None), {}, after
+        extra = {"epsilon": noise[2]} if len(noise) > 2 else {}
+        return epsilon_greedy(q, obs, action, noise[:2]), extra, after
 
 
 def policy_value(q: Array, chooser: Array, obs: Tree, action: Leaf, epsilon: Array | None) -> Array:

@@ -5,13 +5,12 @@ critics."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, critics, gsde, priorities, remembering
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
@@ -24,7 +23,7 @@ CODE = "the authors' code, 2nd version"
 
 @dataclass(frozen=True)
 class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
-    """What TD3 can be told."""
+    """Settings of TD3."""
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(
@@ -75,8 +74,8 @@ class TD3(Deterministic):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: TD3Settings,

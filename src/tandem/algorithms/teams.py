@@ -50,7 +50,7 @@ def one(action: Leaf) -> Leaf:
 
 
 def seen(observation: Spec) -> Leaf:
-    """What the network of one agent sees."""
+    """The observation space of one agent's network."""
     assert isinstance(observation, dict)
     both = observation[AGENTS]
     wide = both.shape[1]
@@ -123,9 +123,12 @@ def mean(x: Array, obs: Tree) -> Array:
 
 def check_replay(settings: Any) -> None:
     """Refuses of sequences what only single steps have."""
-    if units := getattr(settings, "recurrent", 0):
-        for name, plain in (("prioritized", False), ("n_step", 1)):
-            if (own := getattr(settings, name)) != plain:
+    if units := settings.recurrent:
+        for name, own, plain in (
+            ("prioritized", settings.prioritized, False),
+            ("n_step", settings.n_step, 1),
+        ):
+            if own != plain:
                 raise SettingError(
                     f"{name}={own} is not supported with recurrent={units}.",
                     "recurrent=0: recurrent networks sample sequences uniformly and learn from "
@@ -134,7 +137,7 @@ def check_replay(settings: Any) -> None:
                 )
 
 
-def rewards(action: Leaf) -> dict[str, Any]:
+def rewards(action: Leaf) -> dict[str, Leaf]:
     """The column for what each agent was paid, where a replay buffer keeps it."""
     agents = count(action)
     return {

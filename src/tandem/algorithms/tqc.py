@@ -4,7 +4,6 @@ critics estimate quantiles of returns, of which the highest are left out of targ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tandem import ops
 from tandem.algorithms import bodies, priorities
@@ -22,7 +21,7 @@ CONTRIB = "sb3-contrib 2.9 (TQC)"
 
 @dataclass(frozen=True)
 class TQCSettings(TargetSettings):
-    """What TQC can be told."""
+    """Settings of TQC."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)
@@ -45,7 +44,7 @@ class TQC(SAC):
     Settings = TQCSettings
 
     @classmethod
-    def critic_names(cls, settings: Any) -> tuple[str, ...]:
+    def critic_names(cls, settings: TQCSettings) -> tuple[str, ...]:
         return tuple(f"q{i + 1}" for i in range(settings.critics))
 
     def pairs(self) -> int:
@@ -53,7 +52,7 @@ class TQC(SAC):
         return s.quantiles * s.critics * (s.quantiles - s.dropped)
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: TQCSettings) -> None:
         super().check(observation, action, settings)
         if settings.dropped >= settings.quantiles:
             raise SettingError(
@@ -63,7 +62,7 @@ class TQC(SAC):
             )
 
     @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    def roles(cls, observation: Spec, action: Leaf, settings: TQCSettings) -> dict[str, Role]:
         q = bodies.action_value(observation, action, settings, settings.quantiles)
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}

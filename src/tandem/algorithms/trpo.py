@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from tandem import ops
 from tandem.algorithms import gsde, memories
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
-from tandem.backends.backend import Region
+from tandem.backends.backend import Backend, Region
 from tandem.errors import NetworkError, SettingError
+from tandem.networks.defaults import Source
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -26,7 +27,7 @@ SB3 = "sb3-contrib 2.9 (TRPO)"
 
 @dataclass(frozen=True)
 class TRPOSettings(OnPolicySettings):
-    """What TRPO can be told."""
+    """Settings of TRPO."""
 
     envs: int = default(1)
     rollout: int = default(2_048, SB3)
@@ -65,8 +66,8 @@ class TRPO(OnPolicy):
 
     def __init__(
         self,
-        backend: Any,
-        networks: dict[str, Any],
+        backend: Backend,
+        networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
         settings: TRPOSettings,
@@ -95,7 +96,7 @@ class TRPO(OnPolicy):
         self.critic_optimizer = self._make_optimizer("critic", [self.critic])
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: OnPolicySettings) -> None:
         super().check(observation, action, settings)
         if settings.body == "simbav2":
             raise SettingError(

@@ -22,9 +22,9 @@ from tandem.algorithms import (
     remembering,
     teams,
 )
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Backend, Call, Forward, Network
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.networks.defaults import Role
+from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import state_leaf
 from tandem.settings import Schedule, default, setting
@@ -37,7 +37,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 @dataclass(frozen=True)
 class VDNSettings(remembering.RecurrentReplaySettings, PrioritySettings, base.ReplaySettings):
-    """What VDN can be told."""
+    """Settings of VDN."""
 
     steps: int = default(1_000_000)
     envs: int = default(8, PYMARL)
@@ -84,7 +84,12 @@ class VDN(base.Algorithm):
     team = True
 
     def __init__(
-        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+        self,
+        backend: Backend,
+        networks: dict[str, Source],
+        observation: Spec,
+        action: Leaf,
+        settings: VDNSettings,
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.agents = teams.count(action)
@@ -96,11 +101,11 @@ class VDN(base.Algorithm):
             self.sequence = settings.sequence
             backend.time_first = True
 
-    def mixers(self, networks: dict[str, Any]) -> None:
+    def mixers(self, networks: dict[str, Source]) -> None:
         """Makes what mixes the agents' values: a sum needs nothing."""
 
     @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+    def check(cls, observation: Spec, action: Leaf, settings: VDNSettings) -> None:
         teams.check_replay(settings)
         teams.check(name_of(cls), observation, action, "multidiscrete")
         remembering.check_sequence(settings)
@@ -141,7 +146,7 @@ class VDN(base.Algorithm):
         loss, error = self.loss_of(b, self.errors(b, best, chosen))
         return loss, {"q": xp.mean(chosen, -1), **priorities.erring(self.settings, error)}
 
-    def memory_before(self, network: Any, b: Batch) -> Tree:
+    def memory_before(self, network: Network, b: Batch) -> Tree:
         """A network's memory before the steps that are learned from, as `values` takes it."""
         if not self.sequence:
             return ()
@@ -175,13 +180,13 @@ class VDN(base.Algorithm):
         return {"q_state": state_leaf(self.settings, self.agents)} if self.sequence else {}
 
     @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+    def initial_state(settings: base.Settings, action: Leaf, n: int) -> Tree:
         return memories.begin(settings, n, teams.count(action))
 
     @classmethod
     def exploration_noise(
         cls,
-        settings: Any,
+        settings: VDNSettings,
         action: Leaf,
         rng: np.random.Generator,
         shape: tuple[int, ...],
@@ -198,7 +203,7 @@ class VDN(base.Algorithm):
     @classmethod
     def act(
         cls,
-        settings: Any,
+        settings: base.Settings,
         action: Leaf,
         networks: dict[str, Forward],
         obs: Tree,

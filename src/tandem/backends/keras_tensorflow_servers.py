@@ -148,5 +148,5 @@ def _listens(address: str) -> bool:
 def strategy_when_ready(resolver: Any, patience: float, arguments: dict[str, Any]) -> Any:
     """A ParameterServerStrategy, once its servers listen."""
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    wait_for(resolver.cluster_spec().as_dict(), patience)
+    wait_for(resolver.cluster_spec()._as_dict(), patience)
     return tf.distribute.ParameterServerStrategy(resolver, **arguments)

@@ -35,7 +35,7 @@ class WorkerLayout(TensorFlowLayout):
         self.strategy, self.of_user = strategy, True
         self.count = strategy.num_replicas_in_sync
         resolver = strategy.cluster_resolver
-        jobs = resolver.cluster_spec().as_dict() if resolver is not None else {}
+        jobs = resolver.cluster_spec()._as_dict() if resolver is not None else {}
         chiefs = len(jobs.get("chief", ()))
         self.workers = max(1, chiefs + len(jobs.get("worker", ())))
         self.rank = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from tandem.algorithms.base import Algorithm, Forward
+from tandem.algorithms.base import Algorithm, Forward, Settings
+from tandem.backends.backend import Backend, Network
 from tandem.math.masks import evenly
 from tandem.networks.plan import Twin, Weights
 from tandem.spaces import Leaf
@@ -20,7 +20,11 @@ class PolicyActor:
     networks."""
 
     def __init__(
-        self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]
+        self,
+        algorithm: type[Algorithm],
+        settings: Settings,
+        action: Leaf,
+        networks: dict[str, Forward],
     ) -> None:
         self.action, self.networks = action, networks
         # see `Actor`; actions are deterministic with noise=None
@@ -55,11 +59,11 @@ class Portable:
     """A framework's forward function that goes to another process, where `make()` makes the network
     anew, and so starts the framework; `load` then brings the weights."""
 
-    def __init__(self, network: Any, make: Callable[[], Any]) -> None:
+    def __init__(self, network: Network, make: Callable[[], Network]) -> None:
         self._network, self._make = network, make
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _arrived, (self._make,)
+    def __reduce__(self) -> tuple[object, ...]:
+        return _remake, (self._make,)
 
     def __call__(self, x: Tree) -> Array:
         return self._network.predict(x)
@@ -73,14 +77,14 @@ class Portable:
         self._network.write(weights)
 
 
-def _arrived(make: Callable[[], Any]) -> Portable:
+def _remake(make: Callable[[], Network]) -> Portable:
     return Portable(make(), make)
 
 
 def forwards(
-    backend: Any,
+    backend: Backend,
     roles: tuple[str, ...],
-    make: Callable[[str], Any] | None = None,
+    make: Callable[[str], Network] | None = None,
     on_device: bool = False,
 ) -> dict[str, Forward]:
     """For each role a twin where all its layers are known; else the framework's own forward
@@ -99,19 +103,21 @@ def forwards(
     return forwards_by_role
 
 
-def fixed(network: Any, weights: Weights) -> Forward:
+def fixed(network: Network, weights: Weights) -> Forward:
     """A network's forward function with these weights, whatever becomes of its own."""
     return network.frozen(weights) if network.plan is None else Twin(network.plan, weights)
 
 
-def redraw(backend: Any, networks: dict[str, Forward], kind: str, rng: np.random.Generator) -> None:
+def redraw(
+    backend: Backend, networks: dict[str, Forward], kind: str, rng: np.random.Generator
+) -> None:
     """New noise for networks with noisy layers; `publish` brings it to those that act."""
     for role in networks:
         network = backend.networks[role]
         network.place({n: x[0] for n, x in network.draw(kind, rng, 1).items()})
 
 
-def publish(backend: Any, networks: dict[str, Forward]) -> None:
+def publish(backend: Backend, networks: dict[str, Forward]) -> None:
     """New weights for the networks that need no framework; the others have theirs already."""
     for role, network in networks.items():
         if isinstance(network, Twin):

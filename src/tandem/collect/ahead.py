@@ -51,7 +51,7 @@ class AheadCollector(Collector):
         self._pending = blocks
 
     def _wait(self) -> Step:
-        """What came of the step under way."""
+        """The result of the step under way."""
         if self._arrived is None:
             began = perf_counter()
             try:
@@ -75,7 +75,7 @@ class AheadCollector(Collector):
             for name, tree in trees.items()
             for j, x in enumerate(leaves(tree))
         }
-        arrays |= {f"pending/{name}": np.array(getattr(one, name)) for name in ARRIVED}
+        arrays |= {f"pending/{name}": np.array(one._asdict()[name]) for name in ARRIVED}
         arrays |= {f"pending/extra/{name}": x.copy() for name, x in blocks.extra.items()}
         arrays |= {f"pending/step/{name}": np.array(x) for name, x in one.extra.items()}
         for i, last in one.final:
@@ -96,7 +96,7 @@ class AheadCollector(Collector):
         if self.restarted or pending is None:
             return
 
-        def tree(name: str) -> Any:
+        def tree(name: str) -> Tree:
             count = len(leaves(self._obs))
             parts = iter([arrays[f"pending/{name}/{j}"].copy() for j in range(count)])
             return tree_map(lambda _: next(parts), self._obs)

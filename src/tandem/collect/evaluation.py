@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
-from tandem.envs.calls import EnvironmentCall
+from tandem.envs.calls import EnvironmentCall, has_methods
 from tandem.envs.factory import (
     EnvLike,
     environment_name,
@@ -21,6 +21,7 @@ from tandem.envs.factory import (
     spare,
 )
 from tandem.envs.functions import is_functional
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.occupied import parts
 from tandem.envs.opening import opening, reset
 from tandem.envs.stepped import Stepped
@@ -29,13 +30,13 @@ from tandem.envs.vector_source import VectorSource, brought, named_by
 from tandem.errors import SettingError, at_least
 from tandem.settings import whole_number
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
-from tandem.types import Tree
+from tandem.types import EnvKwargs, Tree
 
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
 
 
 class Played(NamedTuple):
-    """What episodes came to, in the order of their numbers."""
+    """Results of episodes, in the order of their numbers."""
 
     returns: list[float]
     lengths: list[int]
@@ -49,18 +50,15 @@ class EvaluationStopped(BaseException):
     none."""
 
 
-def side_by_side(env: EnvLike, number: Any = "auto") -> int:
+def side_by_side(env: EnvLike, number: object = "auto") -> int:
     """How many environments an evaluation steps together. auto: several where they cost little:
     ours, Gymnasium's classic control, and the parts of a vector."""
-    from gymnasium import registry
-
     if number != "auto":
         return whole_number("eval_envs", number, 1)
     if isinstance(env, VectorSource) or "num_envs" in named_by(env) or is_functional(env):
         return 10
-    maker = env
-    if isinstance(env, str):
-        maker = getattr(registry.get(env), "entry_point", env)
+    spec = import_gymnasium().registry.get(env) if isinstance(env, str) else None
+    maker = env if spec is None else spec.entry_point
     module = maker if isinstance(maker, str) else getattr(maker, "__module__", None)
     ours = "tandem.", "tandem/", "gymnasium.envs.classic_control"
     return 10 if str(module).startswith(ours) else 1
@@ -75,7 +73,7 @@ def evaluate(
     action_mode: ActionMode = "as_is",
     noise: Callable[[int, int], Tree] | None = None,
     environments: int = 10,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: EnvKwargs | None = None,
     spaces: tuple[Spec, Leaf] | None = None,
     max_steps: int = 0,
     longest: int = 0,
@@ -105,7 +103,7 @@ class EvaluationEnvs:
         self,
         env: EnvLike,
         environments: int = 10,
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: EnvKwargs | None = None,
         spaces: tuple[Spec, Leaf] | None = None,
         copies: bool = False,
     ) -> None:
@@ -266,12 +264,12 @@ class EvaluationEnvs:
             self._called.append(0)
             if free is not one or not self._is_object:
                 self._owned.append(free)
-            if self._is_object or hasattr(free, "together"):
+            if self._is_object or has_methods(free, "together"):
                 break
         return self._kept
 
     def _step_together(self, instances: list[Any], n: int, budget: int) -> None:
-        if hasattr(instances[0], "together"):  # functional
+        if has_methods(instances[0], "together"):  # functional
             # by the seed: what beginnings are drawn from, where there is a pool of them
             seed = episode_seed(self._seed, EVALUATION, 0)
             next_seed = self._next_seed

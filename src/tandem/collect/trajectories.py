@@ -102,7 +102,7 @@ class TrajectoryBuilder:
 
 def map_rows(trajectory: Trajectory, f: Callable[[Array], Array]) -> dict[str, Tree]:
     """`f` of all arrays that have a row for each step, by field."""
-    return {name: tree_map(f, getattr(trajectory, name)) for name in ROWS}
+    return {name: tree_map(f, trajectory._asdict()[name]) for name in ROWS}
 
 
 def pad(trajectory: Trajectory, missing: int) -> Trajectory:
@@ -137,7 +137,7 @@ def join_environments(blocks: list[Trajectory], firsts: Iterable[int]) -> Trajec
     order = np.lexsort((env, t))
     return Trajectory(
         **{
-            name: tree_map(columns, *(getattr(b, name) for b in blocks))
+            name: tree_map(columns, *(b._asdict()[name] for b in blocks))
             for name in ROWS
             if name != "extra"
         },
@@ -203,7 +203,7 @@ class EndedEpisode(NamedTuple):
 
 
 def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[EndedEpisode]:
-    """What a list of them has become as JSON."""
+    """Episodes from their JSON data."""
     return [EndedEpisode(t, EpisodeResult(*episode)) for t, episode in episodes]
 
 
@@ -223,14 +223,14 @@ class BlockInfo(NamedTuple):
 
     @classmethod
     def read(cls, data: Iterable[object]) -> BlockInfo:
-        """What one has become as JSON."""
+        """A block's info from its JSON data."""
         steps, cuts, extra, recurrent, episodes = data
         return cls(steps, cuts, tuple(extra), recurrent, read_ended(episodes))  # type: ignore[arg-type]
 
 
 def pack(block: Trajectory) -> dict[str, Array]:
     """A trajectory's arrays by name; `unpack` is the way back."""
-    arrays = {name: getattr(block, name) for name in PLAIN}
+    arrays: dict[str, Array] = {name: block._asdict()[name] for name in PLAIN}
     arrays |= {f"extra/{name}": x for name, x in block.extra.items()}
     arrays |= {"cut_t": block.cuts.t, "cut_env": block.cuts.env}
     trees = {

@@ -31,15 +31,15 @@ class Carry(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a block tells."""
+    """Results of a block."""
 
     ended: BlockEpisodes
     metrics: Array  # [K, names]
     codes: Array  # int32 [K]: see keras_jax_traced.Updates
 
 
-class Said(NamedTuple):
-    """What the host says to each of several blocks."""
+class BlockInputs(NamedTuple):
+    """Inputs of several blocks that the host computes."""
 
     settings: dict[str, Array]  # [M, K] each
     progress: Array  # float32 [M, T]  of the run, at each step
@@ -75,19 +75,15 @@ class Blocks(ABC):
         """Of the metrics, once a block has been traced."""
         return list(self.updates.names)
 
-    def told(self, other: Blocks) -> None:
-        """Takes over the names of metrics from blocks that were traced in place of these."""
-        self.updates.names[:] = other.updates.names
-
     @abstractmethod
     def keeping(self, acting: Acting) -> Tree:
-        """What is kept, at first."""
+        """The initial state of what is kept between blocks."""
 
     @abstractmethod
     def block(
-        self, learns: bool, values: list[Array], carry: Carry, said: Said
+        self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs
     ) -> tuple[list[Array], Carry, Report]:
-        """One of them. `said` without its first axis."""
+        """One of them. `inputs` without its first axis."""
 
     def begin(self, seed: int) -> Carry:
         """The carry of a run's beginning."""
@@ -103,9 +99,9 @@ class Blocks(ABC):
         return Carry(acting, key, jnp.bool_(True), self.keeping(acting))
 
     @staticmethod
-    def said(settings: dict[str, Array], progress: Array, chance: Array) -> Said:
-        """See `Said`."""
-        return Said(settings, progress, chance)
+    def inputs(settings: dict[str, Array], progress: Array, chance: Array) -> BlockInputs:
+        """See `BlockInputs`."""
+        return BlockInputs(settings, progress, chance)
 
     def state(self, carry: Carry, whole: bool) -> tuple[dict[str, Array], dict[str, Array]]:
         """A carry as arrays: of what collects, and with `whole` of what is kept."""
@@ -127,17 +123,17 @@ class Blocks(ABC):
         acting, key = from_arrays((like.acting, like.key), "acting", collected)
         return Carry(acting, key, jnp.bool_(True), from_arrays(like.kept, "kept", kept))
 
-    def run(self, carry: Carry, learns: bool, said: Said) -> tuple[Carry, Report]:
-        """As many blocks as `said` has rows; the variables of the backend move. The report's arrays
-        are NumPy's, [M, ...]. `carry` is used up."""
-        count = len(said.chance)
+    def run(self, carry: Carry, learns: bool, inputs: BlockInputs) -> tuple[Carry, Report]:
+        """As many blocks as `inputs` has rows; the variables of the backend move. The report's
+        arrays are NumPy's, [M, ...]. `carry` is used up."""
+        count = len(inputs.chance)
         if learns not in self._calls:
             self._calls[learns] = jax.jit(
                 partial(self.many, learns),
                 donate_argnums=(0, 1),
                 compiler_options=self.updates.options,
             )
-        told = jax.tree.map(lambda x: padded(x, self.capacity), said)
+        told = jax.tree.map(lambda x: padded(x, self.capacity), inputs)
         values, carry, report = self._calls[learns](
             self.updates.current(), carry, told, np.int32(count)
         )
@@ -145,7 +141,7 @@ class Blocks(ABC):
         return carry, jax.tree.map(lambda x: np.asarray(x)[:count], report)
 
     def many(
-        self, learns: bool, values: list[Array], carry: Carry, said: Said, count: Array
+        self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs, count: Array
     ) -> Any:
         """`count` blocks: a loop of any length is one compiled function, so how many there are in a
         call changes no number."""
@@ -155,11 +151,11 @@ class Blocks(ABC):
 
         def one(i: Array, state: Any) -> Any:
             values, carry, reports = state
-            values, carry, report = self.block(learns, values, carry, at(i, said))
+            values, carry, report = self.block(learns, values, carry, at(i, inputs))
             put = jax.lax.dynamic_update_index_in_dim
             return values, carry, jax.tree.map(lambda x, new: put(x, new, i, 0), reports, report)
 
-        shapes = jax.eval_shape(partial(self.block, learns), values, carry, at(0, said))[2]
+        shapes = jax.eval_shape(partial(self.block, learns), values, carry, at(0, inputs))[2]
         empty = jax.tree.map(lambda x: jnp.zeros((self.capacity, *x.shape), x.dtype), shapes)
         return jax.lax.fori_loop(0, count, one, (values, carry, empty))
 
@@ -200,11 +196,6 @@ class Rollouts(Blocks):
     @property
     def names(self) -> list[str]:
         return [*(self.first.names if self.first else ()), *self.updates.names]
-
-    def told(self, other: Blocks) -> None:
-        super().told(other)
-        if isinstance(other, Rollouts) and self.first and other.first:
-            self.first.names[:] = other.first.names
 
     def _updates(
         self, values: list[Array], data: Batch, settings: dict[str, Array], key: Array, sound: Any
@@ -256,11 +247,11 @@ class Rollouts(Blocks):
         return rewards, {key: named[f"observation/{key}"] for key in seen} if seen else seen
 
     def block(
-        self, learns: bool, values: list[Array], carry: Carry, said: Said
+        self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs
     ) -> tuple[list[Array], Carry, Report]:
         key, exploring, stepping, order = jax.random.split(carry.key, 4)
         with self.updates.scope(values) as now:  # `prepare` moves statistics of values
-            noise = self.collecting.noise(exploring, said.progress)
+            noise = self.collecting.noise(exploring, inputs.progress)
             acting, trajectory, ended = self.collecting.collect(
                 self.networks, carry.acting, noise, stepping, ()
             )
@@ -269,7 +260,7 @@ class Rollouts(Blocks):
                 rewards, trajectory = self._rewards(rewards, trajectory)
             data = self.algorithm.prepare(trajectory, self.networks)
             values = now()
-        values, metrics, codes = self._updates(values, data, said.settings, order, carry.sound)
+        values, metrics, codes = self._updates(values, data, inputs.settings, order, carry.sound)
         sound = carry.sound & (codes < 2).all()
         if self._observations:
             seen = self._observations.add(seen, trajectory.obs)
@@ -312,13 +303,13 @@ class Replay(Blocks):
         return from_arrays(kept, "kept", arrays)
 
     def block(
-        self, learns: bool, values: list[Array], carry: Carry, said: Said
+        self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs
     ) -> tuple[list[Array], Carry, Report]:
         s, (ring, written) = self.settings, carry.kept
         key, exploring, random, stepping, drawing, learning = jax.random.split(carry.key, 6)
         with self.updates.scope(values):
-            noise = self.collecting.noise(exploring, said.progress)
-            by_chance = said.chance, self.collecting.chance(random)
+            noise = self.collecting.noise(exploring, inputs.progress)
+            by_chance = inputs.chance, self.collecting.chance(random)
             acting, t, ended = self.collecting.collect(
                 self.networks, carry.acting, noise, stepping, by_chance
             )
@@ -338,7 +329,7 @@ class Replay(Blocks):
             taken = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[ids], ring)
             noise = self.algorithm.loss_noise(Keyed(learning), shape)
             values, metrics, codes = self.updates(
-                values, Batch(**taken, noise=noise), said.settings, None, carry.sound
+                values, Batch(**taken, noise=noise), inputs.settings, None, carry.sound
             )
         else:
             metrics = jnp.zeros((self.per_block, names))

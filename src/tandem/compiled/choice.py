@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from tandem.algorithms import own
@@ -15,6 +15,16 @@ from tandem.spaces import Leaf, Spec
 MODE = "compiled"
 CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
 CHOOSE = "choose ppo, a2c, trpo, pqn, dqn, sac, tqc, crossq, td3 or ddpg"
+NOT_COMPILED = {
+    "recurrent": 0,
+    "noisy": "no",
+    "intrinsic": "no",
+    "prioritized": False,
+    "memmap": False,
+    "hindsight": "no",
+    "reset_every": 0,
+    "updates_per_step": "auto",
+}
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
 
@@ -30,28 +40,19 @@ def obstacles(
         yield f"{name}, which has several agents", CHOOSE
     elif kind.needs == "sequences":
         yield f"{name}, which replays sequences", CHOOSE
-    for what, none in (
-        ("recurrent", 0),
-        ("noisy", "no"),
-        ("intrinsic", "no"),
-        ("prioritized", False),
-        ("memmap", False),
-    ):
-        if (value := getattr(settings, what)) != none:
-            yield f"{what}={value}", f"give {what}={none!r}"
-    for what, usual in (("hindsight", "no"), ("reset_every", 0), ("updates_per_step", "auto")):
-        if (value := getattr(settings, what, usual)) != usual:
+    for what, usual in NOT_COMPILED.items():
+        if (value := settings._as_dict().get(what, usual)) != usual:
             yield f"{what}={value}", f"give {what}={usual!r}"
     if kind.needs == "transitions":
         for what in ("normalize_observations", "normalize_rewards"):
-            if getattr(settings, what):
+            if settings._as_dict()[what]:
                 yield f"{what}=True for replayed transitions", f"give {what}=False"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":
         yield "action_noise='gsde'", "give action_noise='gaussian'"
     for what, one in ALONE.items():
-        if (count := getattr(options, what)) not in (one, "auto"):
+        if (count := asdict(options)[what]) not in (one, "auto"):
             yield f"{what}={count}", f"leave {what} out"
 
 

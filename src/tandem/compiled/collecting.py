@@ -23,7 +23,7 @@ from tandem.vector_actions import restored, taken_space
 
 
 class Acting(NamedTuple):
-    """What collecting carries from one step to the next."""
+    """State of collecting between two steps."""
 
     episodes: Episodes
     state: Tree  # [N, ...]  of who acts; () for none

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from tandem.types import Array
+
+Size = int | tuple[int, ...] | None  # of what is drawn: its shape; None: one number
 
 
 class Keyed:
@@ -22,22 +22,22 @@ class Keyed:
         self._key, one = jax.random.split(self._key)
         return one
 
-    def random(self, size: Any = None, dtype: Any = None) -> Array:
+    def random(self, size: Size = None, dtype: object = None) -> Array:
         return jax.random.uniform(self._next(), _shape(size))
 
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Array:
+    def uniform(self, low: Array = 0.0, high: Array = 1.0, size: Size = None) -> Array:
         return jax.random.uniform(self._next(), _shape(size), minval=low, maxval=high)
 
-    def standard_normal(self, size: Any = None, dtype: Any = None) -> Array:
+    def standard_normal(self, size: Size = None, dtype: object = None) -> Array:
         return jax.random.normal(self._next(), _shape(size))
 
-    def standard_exponential(self, size: Any = None, dtype: Any = None) -> Array:
+    def standard_exponential(self, size: Size = None, dtype: object = None) -> Array:
         return jax.random.exponential(self._next(), _shape(size))
 
-    def logistic(self, size: Any = None) -> Array:
+    def logistic(self, size: Size = None) -> Array:
         return jax.random.logistic(self._next(), _shape(size))
 
-    def integers(self, low: Any, high: Any = None, size: Any = None) -> Array:
+    def integers(self, low: Array, high: Array = None, size: Size = None) -> Array:
         low, high = (0, low) if high is None else (low, high)
         return jax.random.randint(self._next(), _shape(size), jnp.asarray(low), jnp.asarray(high))
 
@@ -45,5 +45,5 @@ class Keyed:
         return jax.random.permutation(self._next(), n)
 
 
-def _shape(size: Any) -> tuple[int, ...]:
+def _shape(size: Size) -> tuple[int, ...]:
     return () if size is None else (size,) if isinstance(size, int) else tuple(size)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from tandem.networks.plan import Weights
 from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, EpisodeResult, JSONDict
 
+if TYPE_CHECKING:  # with JAX, which runs that are not compiled do without
+    from tandem.compiled.blocks import BlockInputs, Blocks, Carry, Report
+
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
 FASTER = 4  # times as many blocks as before, at most
 EPISODES = 10_000  # of a call, above which only those are told that count, where nobody listens
@@ -51,7 +54,7 @@ class CompiledLoop:
         self,
         algorithm: Any,
         environments: Any,
-        blocks: Any,
+        blocks: Blocks,
         evaluator: Any,
         seed: int,
     ) -> None:
@@ -69,7 +72,7 @@ class CompiledLoop:
         # the step up to which a call may go on: where something is due
         self.due: Callable[[], int] = lambda: self.steps
         self.listened: Callable[[], bool] = lambda: True  # whether all episodes are to be told
-        self._carry: Any = None
+        self._carry: Carry | None = None
         self._paces: dict[bool, int] = {}  # blocks that a call made last, by their kind
         self._stopping = False
 
@@ -101,15 +104,15 @@ class CompiledLoop:
 
     def _call(self, stop: int) -> Iterator[Event]:
         """The events of a call."""
-        self._begun()
+        carry = self._begin_once()
         begin, learns = self.env_steps, self._learns(0)
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
         yield BatchBegin(**self.now())
         began, self.unlearned = perf_counter(), True
         if learns not in self._paces:
             self.backend.on_compile()
-        said = self._said(count)
-        self._carry, report = self.blocks.run(self._carry, learns, said)
+        inputs = self._inputs(count)
+        self._carry, report = self.blocks.run(carry, learns, inputs)
         took = perf_counter() - began
         # before what they did to updates
         self.blocks.collecting.faults.check(report.ended.faults, report.ended.length)
@@ -136,7 +139,7 @@ class CompiledLoop:
         """See `Loop.make_calls`. SettingError: the environments are compiled."""
         self.environments.make_calls(calls)
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         """See `Collector.attribute`. SettingError."""
         return list(self.environments.attribute(name))
 
@@ -167,9 +170,8 @@ class CompiledLoop:
             count = min(count, max(1, before))
         return int(count)
 
-    def _said(self, count: int) -> Any:
-        """What the host says to the coming blocks: the settings of their updates, and how far the
-        run is."""
+    def _inputs(self, count: int) -> BlockInputs:
+        """Inputs of the next blocks: the settings of their updates, and the run's progress."""
         s, rows, each = self.settings, self._rows, self.blocks.per_block
         schedules, progress, chance = [], [], []
         for i in range(count):
@@ -181,9 +183,9 @@ class CompiledLoop:
             chance.append(begin < s.learning_starts)
         settings = {n: np.stack([one[n] for one in schedules]) for n in schedules[0]}
         share = np.minimum(1.0, np.stack(progress) / self.steps).astype(np.float32)
-        return self.blocks.said(settings, share, np.array(chance))
+        return self.blocks.inputs(settings, share, np.array(chance))
 
-    def _metrics(self, report: Any) -> list[dict[str, float]]:
+    def _metrics(self, report: Report) -> list[dict[str, float]]:
         """The metrics of each block that learned. NonFiniteError where an update was not finite:
         it was not made, nor any after it."""
         names, faults = self.blocks.names, self.backend.optimizer_names
@@ -251,9 +253,9 @@ class CompiledLoop:
 
     # Saving
 
-    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+    def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
         """See `Loop.state`."""
-        collected, learned = {}, {}
+        collected, learned = dict[str, Array](), dict[str, Array]()
         if self._carry is not None:
             collected, learned = self.blocks.state(self._carry, replay)
         data = {
@@ -265,15 +267,15 @@ class CompiledLoop:
 
     def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """See `Loop.take`."""
-        kept = self.blocks.taken(self._begun().kept, arrays)
-        self._carry = self._begun()._replace(kept=kept)
+        kept = self.blocks.taken(self._begin_once().kept, arrays)
+        self._carry = self._begin_once()._replace(kept=kept)
 
     def statistics(self) -> dict[str, Array]:
         """See `Loop.statistics`."""
-        kept: dict[str, Array] = self.blocks.statistics(self._begun().kept)
+        kept: dict[str, Array] = self.blocks.statistics(self._begin_once().kept)
         return kept
 
-    def _begun(self) -> Any:
+    def _begin_once(self) -> Carry:
         if self._carry is None:
             self._carry = self.blocks.begin(self.seed)
         return self._carry

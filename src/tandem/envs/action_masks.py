@@ -4,7 +4,6 @@ part of its observations."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,13 +25,13 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     the result of `action_masks()`. The end of a terminated episode needs none: no action
     follows."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
         self._method, self._width = mask_method(env), leaf(env.action_space).width
         self.observation_space, self._wraps = masked_space(env.observation_space, self._width)
 
-    def reset(self, **kwargs: Any) -> tuple[Tree, Info]:
+    def reset(self, **kwargs: object) -> tuple[Tree, Info]:
         obs, info = reset(self.env, **kwargs)
         return self._shown(obs, info, False), info
 
@@ -40,7 +39,7 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
         obs, reward, terminated, truncated, info = self.env.step(action)
         return self._shown(obs, info, terminated), reward, terminated, truncated, info
 
-    def _shown(self, obs: Tree, info: Info, terminated: bool) -> dict[str, Any]:
+    def _shown(self, obs: Tree, info: Info, terminated: bool) -> dict[str, Array]:
         mask = info.get(MASK)
         if mask is None and self._method is not None and not terminated:
             mask = self._method()
@@ -50,12 +49,12 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
         return {**({"obs": obs} if self._wraps else obs), MASK: bits}
 
 
-def with_masks(envs: Sequence[Any]) -> list[Any]:
+def with_masks(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
     """Returns environments of one kind, wrapped if they have masks (see `gives_masks`)."""
     return [Masked(env) for env in envs] if gives_masks(envs[0], envs[0].action_space) else [*envs]
 
 
-def gives_masks(env: Any, actions: Any) -> bool:
+def gives_masks(env: gymnasium.Env, actions: gymnasium.Space) -> bool:
     """Whether the environment has masks of discrete actions that are not in its observations: by a
     method, or in the info of its first reset. actions: its action space, with one axis."""
     if not may_have_masks(env.observation_space, actions):
@@ -68,7 +67,7 @@ def gives_masks(env: Any, actions: Any) -> bool:
         return False
 
 
-def mask_method(env: Any) -> Callable[[], Any] | None:
+def mask_method(env: gymnasium.Env) -> Callable[[], Array] | None:
     """The method `action_masks()` of an environment or of a wrapper around it, as sb3-contrib has
     it; None if there is none."""
     try:
@@ -78,7 +77,7 @@ def mask_method(env: Any) -> Callable[[], Any] | None:
     return method if callable(method) and not misfit(method) else None
 
 
-def vector_method(envs: Any) -> Callable[[Array], Any] | None:
+def vector_method(envs: gymnasium.vector.VectorEnv) -> Callable[[Array], object] | None:
     """A function from the environments that act [N] to the masks of a vector, by its own method
     `action_masks`, or by that of each of its environments, as in Gymnasium's SyncVectorEnv and
     AsyncVectorEnv; None if there is none."""

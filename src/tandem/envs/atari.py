@@ -8,14 +8,13 @@ never touched, whatever it is of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from tandem.envs.ids import plugged
+from tandem.envs.ids import import_gymnasium, plugged
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
-from tandem.types import EnvKwargs
+from tandem.types import EnvKwargs, JSONDict
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
@@ -25,7 +24,7 @@ SIZE = 84  # pixels, both ways (Mnih et al. 2015, Methods)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done to an Atari game; nothing else looks at these."""
+    """Preprocessing of Atari games; other environments ignore it."""
 
     frame_stack: int = setting(
         4, "Atari: number of most recent frames in an observation", MNIH, minimum=1
@@ -64,34 +63,32 @@ class Preprocessing:
     )
 
 
-def is_atari(env: Any) -> bool:
+def is_atari(env: object) -> bool:
     """Whether this is the id of an Atari game."""
     if not isinstance(env, str):
         return False
     if env.startswith(("ALE/", "ale_py:")):
         return True
-    import gymnasium
-
     plugged(env)  # which may be a game of an installed package's
-    spec = gymnasium.registry.get(env)
+    spec = import_gymnasium().registry.get(env)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 
 
-def takes_preprocessing(env: Any) -> bool:
+def takes_preprocessing(env: object) -> bool:
     """Whether `Preprocessing` says something of an environment: an Atari id of ale_py's, or of
     EnvPool's."""
     return is_atari(env) or bool(getattr(env, "is_atari", False))
 
 
-def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
+def arguments(env: object, chosen: Preprocessing) -> JSONDict:
     """What to make the environment with wherever the run's agent plays; {} for one that is no Atari
     id.
 
     Raises SettingError for settings of Atari games with another environment, and for ones out of
     range."""
-    own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
+    own = {f.name: asdict(chosen)[f.name] for f in fields(Preprocessing)}
     if not takes_preprocessing(env):
-        if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
+        if odd := [f"{n}={v}" for n, v in own.items() if v != asdict(Preprocessing())[n]]:
             fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
             if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
                 stack = (
@@ -109,13 +106,13 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     return {n: v for n, v in own.items() if n not in ONLY_TRAINING}
 
 
-def training(env: Any, kwargs: EnvKwargs | None, chosen: Preprocessing) -> dict[str, Any] | None:
+def training(env: object, kwargs: EnvKwargs | None, chosen: Preprocessing) -> JSONDict | None:
     """`kwargs` of an environment with what is added for training."""
-    more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
+    more = {n: asdict(chosen)[n] for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
-def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, dict[str, Any]]:
+def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, JSONDict]:
     """Returns (what is done to the game, arguments of the game itself). What `kwargs` do not say
     is as for evaluation."""
     rest, options = dict(kwargs or {}), dict.fromkeys(ONLY_TRAINING, False)
@@ -129,12 +126,11 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
 
     kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode.
       Rewards are not clipped."""
-    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+    from tandem.envs.atari_fire import Fire  # with Gymnasium, see `import_gymnasium`
 
-    from tandem.envs.atari_fire import Fire
-
+    wrappers = import_gymnasium().wrappers
     does, rest = split(kwargs)
-    game = AtariPreprocessing(
+    game = wrappers.AtariPreprocessing(
         _game(env, does, rest),
         noop_max=does.noop_max,
         frame_skip=does.frame_skip,
@@ -144,7 +140,8 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
     if does.press_fire and game.unwrapped.get_action_meanings()[1:2] == ["FIRE"]:
         game = Fire(game)
     return declared(
-        FrameStackObservation(game, does.frame_stack, padding_type="zero"), does.frame_stack
+        wrappers.FrameStackObservation(game, does.frame_stack, padding_type="zero"),
+        does.frame_stack,
     )
 
 
@@ -169,8 +166,6 @@ def history(
     each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
     summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
     With both False it is the game that evaluations score."""
-    from gymnasium.wrappers import ClipReward
-
     quiet()
     skip = _spec(env).kwargs["frameskip"]
     if not isinstance(skip, int):
@@ -189,7 +184,7 @@ def history(
             "life_loss_ends": episodic,
         },
     )
-    return ClipReward(game, -1.0, 1.0) if clip else game
+    return import_gymnasium().wrappers.ClipReward(game, -1.0, 1.0) if clip else game
 
 
 def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
@@ -236,7 +231,7 @@ def quiet() -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-def _arguments(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(env: str, does: Preprocessing, rest: EnvKwargs) -> JSONDict:
     """Arguments of ale_py for the game of an id, one frame a step."""
     result = {**_spec(env).kwargs, **rest, "frameskip": 1}
     if does.sticky_actions >= 0:
@@ -245,13 +240,10 @@ def _arguments(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> dict[s
 
 
 def _spec(env: str) -> Any:
-    import gymnasium
-
-    return gymnasium.spec(env.removeprefix("ale_py:"))
+    return import_gymnasium().spec(env.removeprefix("ale_py:"))
 
 
-def _game(env: str, does: Preprocessing, rest: Mapping[str, Any]) -> Any:
+def _game(env: str, does: Preprocessing, rest: EnvKwargs) -> Any:
     quiet()
-    import gymnasium
-
-    return gymnasium.make(env, disable_env_checker=True, **_arguments(env, does, rest))
+    given = _arguments(env, does, rest)
+    return import_gymnasium().make(env, disable_env_checker=True, **given)

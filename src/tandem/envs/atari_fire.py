@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
-from tandem.types import Array, Info, Tree
+from tandem.types import Array, Info, JSONDict, Tree
 
 FIRE = 1  # its place among the actions of every game that has it
 
@@ -17,13 +15,13 @@ class Fire(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     and each further life in it. A policy that never presses it would otherwise play nothing for
     half an hour, the limit of a game."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
         self._lives = 0
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: JSONDict | None = None
     ) -> tuple[Tree, Info]:
         """Returns the environment's own, one step later."""
         obs, info = self.env.reset(seed=seed, options=options)

@@ -22,7 +22,7 @@ class EnvironmentCall(NamedTuple):
     """A call of a method, or with `sets` an attribute to set to `arguments[0]`. JSON data."""
 
     name: str
-    arguments: list[Any]
+    arguments: list[object]
     keywords: dict[str, Any]
     sets: bool = False
 
@@ -30,7 +30,7 @@ class EnvironmentCall(NamedTuple):
         """Makes the call in one environment, or in a vector that defines the name. title: what
         errors call it."""
         owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
-        with told(title, self.name):
+        with raising_faults(title, self.name):
             if self.sets:
                 setattr(owner, self.name, *arguments)
             else:
@@ -79,7 +79,7 @@ def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
         return
     inner = vector.unwrapped
     arguments, keywords = copy.deepcopy(call[1:3])
-    with told(title, call.name):
+    with raising_faults(title, call.name):
         if call.sets:
             inner.get_attr(call.name)  # set_attr would make one that nobody reads
             inner.set_attr(call.name, arguments * int(inner.num_envs))
@@ -87,16 +87,16 @@ def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
             inner.call(call.name, *arguments, **keywords)
 
 
-def from_vector(vector: Any, name: str, title: str) -> list[Any]:
+def from_vector(vector: Any, name: str, title: str) -> list[object]:
     """The values of an attribute in the environments of a vector, or its own, for each of them."""
     if _is_own(vector, name):
         return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
-    with told(title, name):
+    with raising_faults(title, name):
         return list(vector.unwrapped.get_attr(name))
 
 
 @contextmanager
-def told(title: str, name: str) -> Iterator[None]:
+def raising_faults(title: str, name: str) -> Iterator[None]:
     """EnvironmentFault for whatever the environment raises."""
     try:
         yield
@@ -115,19 +115,39 @@ def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
     the attributes that hold what the next one is around."""
     while env is not None:
         yield env
-        held = getattr(env, "__dict__", {})
+        held = attributes_of(env)
         env = next((held[key] for key in inside if key in held), None)
 
 
-def _defining(env: Any, name: str) -> Any:
+def _defining(env: Any, name: str) -> Any | None:
     """The outermost layer that has an attribute itself, not by passing it on; or None."""
     for layer in layers(env, INSIDE):
-        if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
+        if name in attributes_of(layer) or hasattr(type(layer), name):
             return layer
     return None
 
 
 def _is_own(vector: Any, name: str) -> bool:
     """Whether a vector has an attribute itself, or its environments cannot be reached."""
-    reaches = callable(getattr(vector.unwrapped, "call", None))
-    return not reaches or _defining(vector, name) is not None
+    return not has_methods(vector.unwrapped, "call") or _defining(vector, name) is not None
+
+
+def has_methods(env: object, *names: str) -> bool:
+    """Whether an object has all methods of these names."""
+    return all(callable(getattr(env, name, None)) for name in names)
+
+
+def attributes_of(env: object) -> dict[str, Any]:
+    """The attributes that an object has itself; {} for a class, which has a view of them."""
+    found = getattr(env, "__dict__", None)
+    return found if isinstance(found, dict) else {}
+
+
+def spec_of(env: object) -> Any | None:
+    """What an environment, or a vector, is registered as; None for one that is not."""
+    return getattr(env, "spec", None)
+
+
+def metadata_of(env: object) -> dict[str, Any]:
+    """The metadata of an environment, {} where it has none."""
+    return getattr(env, "metadata", None) or {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tandem.envs import atari
 from tandem.errors import EngineError, SettingError, UnknownNameError
-from tandem.types import Array, EnvKwargs, Info
+from tandem.types import Array, EnvKwargs, Info, JSONDict
 
 PREFIX = "envpool/"
 # what `atari.Preprocessing` calls it -> what EnvPool does; whole rewards come in any case
@@ -24,7 +24,7 @@ ATARI = {
 }
 
 
-def is_id(env: Any) -> bool:
+def is_id(env: object) -> bool:
     """Whether this is the id of one of EnvPool's."""
     return isinstance(env, str) and env.startswith(PREFIX)
 
@@ -40,7 +40,7 @@ def clips(kwargs: EnvKwargs | None) -> bool:
     return atari.split(kwargs)[0].clip_rewards
 
 
-def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> Any:
+def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> EnvPoolVectorEnv:
     """Returns the vector of an id; its seeds are fixed here.
 
     kwargs: EnvPool's own, as in num_threads=4; of an Atari game also those of
@@ -84,7 +84,7 @@ class EnvPoolVectorEnv:
         if stack > 1:
             self.single_observation_space.stack = stack
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, Info]:
+    def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, Info]:
         """Begins all episodes; the seed is that of the pool, and `seed` says no more of it."""
         obs, info = self._pool.reset()
         self._ended[:] = True
@@ -116,7 +116,7 @@ class EnvPoolVectorEnv:
         return obs
 
 
-def _config(env: str) -> dict[str, Any]:
+def _config(env: str) -> JSONDict:
     """The arguments of an id, with their defaults."""
     library, name = _library(env), env.removeprefix(PREFIX)
     known = library.list_all_envs()

@@ -13,8 +13,9 @@ import numpy as np
 
 from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
+from tandem.envs.calls import has_methods, spec_of
 from tandem.envs.envpool import is_id as is_envpool
-from tandem.envs.ids import attribute, guarded, register
+from tandem.envs.ids import attribute, guarded, import_gymnasium, register
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
@@ -64,8 +65,9 @@ def environment_name(env: EnvLike) -> str:
         return str(env)
     if isinstance(env, VectorSource):
         return env.name
-    if not isinstance(env, type) and getattr(env, "spec", None) is not None:
-        return str(env.spec.id)  # of a wrapper's class it is a property
+    # of a wrapper's class it is a property
+    if not isinstance(env, type) and (spec := spec_of(env)) is not None:
+        return str(spec.id)
     if is_instance(env):
         return type(env.unwrapped).__name__
     if isinstance(env, partial):  # which has no name of its own
@@ -86,7 +88,12 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
     packages are not installed, SettingError for arguments that do not fit.
     """
-    import gymnasium
+
+    def of_id(name: str) -> Any:
+        """An id's environment, or what a class or function of a module makes."""
+        if (own := attribute(name)) is not None:
+            return make(own, kwargs)
+        return import_gymnasium().make(name, disable_env_checker=True, **(kwargs or {}))
 
     _refuse_vector(env)
     if isinstance(env, Wrapped):
@@ -103,7 +110,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     if isinstance(env, str) and env.startswith("classic/"):
         return versus.classic(env, kwargs)
     if isinstance(env, str):
-        return guarded(env, lambda: _of_id(env, dict(kwargs or {})))
+        return guarded(env, lambda: of_id(env))
     makes = callable(env) and not (is_instance(env) or functions.is_one(env))
     if kwargs and not makes:
         raise SettingError(
@@ -130,7 +137,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
         return versus.Versus(instance)
     if hasattr(instance, "possible_agents"):
         return teams.team(instance)
-    if not isinstance(instance, gymnasium.Env):
+    if not isinstance(instance, import_gymnasium().Env):
         raise SettingError(
             f"{env!r} returned {instance!r} of type {type(instance).__name__}."
             if callable(env)
@@ -144,15 +151,6 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "wrap an older interface: tandem.envs.plain.Plain(env).",
         )
     return instance
-
-
-def _of_id(name: str, kwargs: dict[str, Any]) -> Any:
-    """An id's environment, or what a class or function of a module makes."""
-    import gymnasium
-
-    if (own := attribute(name)) is not None:
-        return make(own, kwargs)
-    return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
 
 def versioned(env: EnvLike) -> EnvLike:
@@ -182,7 +180,9 @@ def _refuse_vector(env: EnvLike) -> None:
         )
 
 
-def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -> tuple[Any, Any]:
+def spaces_of(
+    env: EnvLike, kwargs: EnvKwargs | None = None, made: Any | None = None
+) -> tuple[Any, Any]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
     it, unless it is in `made` already, which is left open; or of one of a vector. Masks that it
     gives in its info are a part of the former, see `envs.action_masks`. Raises SpaceError where it
@@ -385,7 +385,7 @@ def _plain(
             return make(env, kwargs)
 
     one = made(0)
-    if mode != "plain" and hasattr(one, "together"):  # functional
+    if mode != "plain" and has_methods(one, "together"):  # functional
         return one.together(n, seed, first)
     if mode == "native":
         one.close()
@@ -428,8 +428,6 @@ def _atari(
 
 
 def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Environments:
-    import gymnasium
-
     if not _has_native(env):
         shown = environment_name(env) + (" with wrappers" if isinstance(env, Wrapped) else "")
         raise SettingError(
@@ -447,7 +445,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
         )
     envs = guarded(
         env,
-        lambda: gymnasium.make_vec(
+        lambda: import_gymnasium().make_vec(
             env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
         ),
     )
@@ -456,10 +454,8 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
 
 
 def _has_native(env: EnvLike) -> bool:
-    import gymnasium
-
     if not isinstance(env, str) or isinstance(env, Wrapped):
         return False
     register(env)
-    spec = gymnasium.registry.get(env)
+    spec = import_gymnasium().registry.get(env)
     return spec is not None and spec.vector_entry_point is not None and not spec.additional_wrappers

@@ -20,13 +20,13 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
     """Takes vectors for the environment's actions, see `spaces.vector_space`; actions as the
     environment has them are handed on."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.ActionWrapper.__init__(self, env)
         self.action_space = vector_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
-    def reset(self, **kwargs: Any) -> Any:
+    def reset(self, **kwargs: object) -> Any:
         return reset(self.env, **kwargs)
 
     def action(self, action: Any) -> Any:
@@ -35,7 +35,7 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
         return action
 
 
-def adapted(envs: Sequence[Any]) -> list[Any]:
+def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
     """Returns environments of one kind as algorithms take them: masks are in observations, and
     actions of one agent are numbers or vectors."""
     first = envs[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -20,7 +18,7 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     """Observations are {"observation": the environment's, "desired_goal": its attribute `goal` at
     that moment}."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
         if getattr(env, "goal", None) is None:
@@ -33,7 +31,7 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             }
         )
 
-    def reset(self, **kwargs: Any) -> tuple[Tree, Info]:
+    def reset(self, **kwargs: object) -> tuple[Tree, Info]:
         obs, info = reset(self.env, **kwargs)
         return {OBSERVATION: obs, GOAL: self._goal()}, info
 
@@ -52,7 +50,7 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
         return np.array(goal, np.float32)  # a copy: it may move the goal in place
 
 
-def with_goal(env: Any) -> Any:
+def with_goal(env: gymnasium.Env) -> gymnasium.Env:
     """Returns the environment as it is if its observations have goals, else as a `WithGoal`."""
     space = env.observation_space
     has = isinstance(space, spaces.Dict) and {OBSERVATION, GOAL, ACHIEVED} <= set(space.spaces)

@@ -6,9 +6,11 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from tandem import plugins
+from tandem.envs.calls import attributes_of
 from tandem.envs.functions import FAMILIES, WORLDS
 from tandem.errors import (
     EngineError,
@@ -54,8 +56,10 @@ _EXTRAS = {
 }
 
 
+Made = TypeVar("Made")
+
 # what came of having a plug-in register its ids
-_came: dict[plugins.Plugin, list[str] | PluginError] = {}
+_registrations: dict[plugins.Plugin, list[str] | PluginError] = {}
 
 
 def register(name: str) -> None:
@@ -68,10 +72,8 @@ def register(name: str) -> None:
         module_here(module)  # Gymnasium itself does not look into the working directory
     if name.startswith(_ROBOTICS):
         robotics = importlib.import_module("gymnasium_robotics")
-        from gymnasium import registry
-
         # once: a second time Gymnasium warns of every id that it has
-        if not any(known.startswith(_ROBOTICS) for known in registry):
+        if not any(known.startswith(_ROBOTICS) for known in import_gymnasium().registry):
             robotics.register_robotics_envs()
     plugged(name)
 
@@ -110,49 +112,57 @@ def is_missing(name: str) -> bool:
 def origin(name: str) -> dict[str, str]:
     """What an id that is registered here comes from, for the one who misses it elsewhere: "env",
     the package and its version, of a plug-in; else "env_module", the module that has its class."""
-    from gymnasium import registry
-
-    spec = registry.get(name)
+    spec = import_gymnasium().registry.get(name)
     if spec is None or ":" in name:
         return {}
-    entry = spec.entry_point
-    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    module = _module(spec)
     package = module.partition(".")[0]
     for plugin in plugins.found("environments").values():
-        came = _came.get(plugin)
+        came = _registrations.get(plugin)
         of_it = plugin.value.partition(":")[0].partition(".")[0] == package
         if of_it or (isinstance(came, list) and name in came):
             return {"env": plugin.source}
     return {} if package in ("", "__main__", "gymnasium", "tandem") else {"env_module": module}
 
 
+def import_gymnasium() -> ModuleType:
+    """Gymnasium, imported when it is first needed: `tandem train --help` starts without it."""
+    import gymnasium
+
+    return gymnasium
+
+
+def _module(spec: Any) -> str:
+    entry = spec.entry_point
+    return entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+
+
 def _is_there(name: str) -> bool:
     """Whether Gymnasium knows an id, which may have no version."""
-    from gymnasium import registry
-
-    return name in registry or any(other.startswith(f"{name}-v") for other in registry)
+    return name in import_gymnasium().registry or any(
+        other.startswith(f"{name}-v") for other in import_gymnasium().registry
+    )
 
 
 def registered(plugin: plugins.Plugin) -> list[str]:
     """The ids that a plug-in has registered, which it is imported, and called, for. PluginError
     where it cannot be, or registers again what is there."""
-    came = _came.get(plugin)
+    came = _registrations.get(plugin)
     if came is None:
         try:
-            came = _asked(plugin)
+            came = _register_ids(plugin)
         except PluginError as error:
             came = error
-        _came[plugin] = came
+        _registrations[plugin] = came
     if isinstance(came, PluginError):
         raise came
     return came
 
 
-def _asked(plugin: plugins.Plugin) -> list[str]:
-    from gymnasium import registry
-
+def _register_ids(plugin: plugins.Plugin) -> list[str]:
     plugin.refuse_clash(is_taken(plugin.name))
-    before = dict(registry)
+    ids = import_gymnasium().registry
+    before = dict(ids)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "(?s).*Overriding environment")  # an error, below
         module = plugin.load()
@@ -161,19 +171,19 @@ def _asked(plugin: plugins.Plugin) -> list[str]:
                 module()
             except (Exception, SystemExit) as error:
                 raise plugin.broken(error) from error
-    if lost := [name for name, spec in before.items() if _is_other(registry.get(name), spec)]:
-        registry.update({name: before[name] for name in lost})
+    if lost := [name for name, spec in before.items() if _is_other(ids.get(name), spec)]:
+        ids.update({name: before[name] for name in lost})
         raise plugin.fault(
             f"registers what is there already: {', '.join(lost)}.",
             "ids of its own",
             f"give them a namespace, as in {plugin.name}/{lost[0].rpartition('/')[2]}",
         )
     package = plugin.value.partition(":")[0].partition(".")[0]  # imported before, perhaps
-    owners = {name: str(spec.entry_point).partition(".")[0] for name, spec in registry.items()}
+    owners = {name: str(spec.entry_point).partition(".")[0] for name, spec in ids.items()}
     return [name for name, owner in owners.items() if name not in before or owner == package]
 
 
-def _is_other(now: Any, before: Any) -> bool:
+def _is_other(now: Any | None, before: Any) -> bool:
     """Whether two specs of an id make different environments."""
     if now is before:
         return False
@@ -184,27 +194,25 @@ def _is_other(now: Any, before: Any) -> bool:
     )
 
 
-def attribute(name: str) -> Any:
+def attribute(name: str) -> Callable[..., object] | None:
     """The class or function that module:Name names, where importing the module registers no id
     Name; else None."""
-    from gymnasium import registry
-
     module, colon, own = name.rpartition(":")
     found = getattr(module_here(module), own, None) if colon else None
-    return found if callable(found) and own not in registry else None
+    return found if callable(found) and own not in import_gymnasium().registry else None
 
 
-def guarded(name: str, build: Callable[[], Any]) -> Any:
+def guarded(name: str, build: Callable[[], Made]) -> Made:
     """Returns what `build` returns; errors of Gymnasium become errors of this library."""
-    from gymnasium import error, registry
-
+    error = import_gymnasium().error
     try:
         register(name)
         return build()
     except (error.UnregisteredEnv, error.DeprecatedEnv) as fault:
-        raise _unknown(name, registry) from fault
+        raise _unknown(name, import_gymnasium().registry) from fault
     except (error.DependencyNotInstalled, ImportError) as fault:
-        entry = f"{name} {getattr(registry.get(name), 'entry_point', '')}".lower()
+        spec = import_gymnasium().registry.get(name)
+        entry = f"{name} {spec.entry_point if spec else ''}".lower()
         extra = next((extra for part, extra in _EXTRAS.items() if part in entry), None)
         raise EngineError(
             f"the environment {name} needs a package that is not installed: {fault}",
@@ -227,11 +235,7 @@ def guarded(name: str, build: Callable[[], Any]) -> Any:
 
 def _is_of(name: str, module: str) -> bool:
     """Whether an id's class is in a module, or in the package of it."""
-    from gymnasium import registry
-
-    entry = registry[name].entry_point
-    own = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
-    return own.partition(":")[0].partition(".")[0] == module.partition(".")[0]
+    return _module(import_gymnasium().registry[name]).partition(".")[0] == module.partition(".")[0]
 
 
 def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
@@ -241,7 +245,7 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
     if prefix:
         known = [other for other in known if other in registered and _is_of(other, prefix)]
-        held = getattr(module_here(prefix), "__dict__", {})
+        held = attributes_of(module_here(prefix))
         known += [n for n, x in held.items() if isinstance(x, type) and hasattr(x, "step")]
     close = [prefix + colon + other for other in nearest(own, known)]
     module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
@@ -249,7 +253,7 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     fix = f"put the module that registers it before it: {by_module}"
     if prefix:
         fix = f"give a class or function of {prefix}, or an id that importing it registers."
-    if broken := [p.title for p, came in _came.items() if isinstance(came, PluginError)]:
+    if broken := [p.title for p, came in _registrations.items() if isinstance(came, PluginError)]:
         fix += f" (not available here: {', '.join(broken)}; `tandem list` shows why)"
     if close and not module:
         fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"

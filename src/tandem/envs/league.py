@@ -9,7 +9,8 @@ from weakref import WeakSet
 
 import numpy as np
 
-from tandem.envs.factory import environment_name, make, random_actions
+from tandem.envs.factory import EnvLike, environment_name, make, random_actions
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Weights, select
@@ -20,7 +21,7 @@ from tandem.types import Array, EnvKwargs, JSONDict, Tree
 class Player(Protocol):
     """Whoever may sit on the other side; every `Agent` may."""
 
-    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Tree]:
         """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
         them, what to be given as `state` at the next move); state is None at a game's first."""
 
@@ -31,7 +32,7 @@ class RandomPlayer:
     def __init__(self, action: Leaf) -> None:
         self.action = action
 
-    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Tree]:
         return random_actions(self.action, 1, rng, obs), None
 
 
@@ -118,28 +119,26 @@ class LeagueEnvFactory:
     """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
     league."""
 
-    def __init__(self, env: Any, league: League, kwargs: EnvKwargs | None = None) -> None:
+    def __init__(self, env: EnvLike, league: League, kwargs: EnvKwargs | None = None) -> None:
         self.env = env
         self.league = league
         self.kwargs = kwargs
         self.__name__ = environment_name(env)
 
     def __call__(self) -> Any:
-        import gymnasium
-        from gymnasium import wrappers
+        from tandem.envs.versus import Versus  # with Gymnasium, see `import_gymnasium`
 
-        from tandem.envs.versus import Versus
-
+        gym = import_gymnasium()
         # of both players' eyes and moves
         unseen = (
-            wrappers.OrderEnforcing,
-            wrappers.PassiveEnvChecker,
-            wrappers.TimeLimit,
+            gym.wrappers.OrderEnforcing,
+            gym.wrappers.PassiveEnvChecker,
+            gym.wrappers.TimeLimit,
         )
         instance = inner = make(self.env, self.kwargs)
         while isinstance(inner, unseen):
             inner = inner.env
-        if isinstance(inner, gymnasium.Wrapper) and isinstance(inner.unwrapped, Versus):
+        if isinstance(inner, gym.Wrapper) and isinstance(inner.unwrapped, Versus):
             raise SettingError(
                 f"{self.__name__} wraps one player's view of the game in {type(inner).__name__}.",
                 "an unwrapped view, since the opponents do not see through the wrapper",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from tandem.envs.calls import attributes_of, spec_of
 from tandem.envs.vector import opened
 
 _KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
@@ -15,11 +16,11 @@ _seed: ContextVar[int] = ContextVar("seed", default=0)
 
 
 @contextmanager
-def opening(seed: int, env: Any = None) -> Iterator[None]:
+def opening(seed: int, env: object = None) -> Iterator[None]:
     """Within it, `look` resets environments with the seed of the episode that they begin with.
 
     env: an object that may have been stepped since an earlier look, which is forgotten."""
-    _attributes(env).pop(_KEPT, None)
+    attributes_of(env).pop(_KEPT, None)
     token = _seed.set(seed)
     try:
         yield
@@ -27,33 +28,28 @@ def opening(seed: int, env: Any = None) -> Iterator[None]:
         _seed.reset(token)
 
 
-def look(env: Any) -> Any:
-    """What the environment's first `reset` returned; it is reset if it was not looked at before."""
-    kept = _attributes(env).get(_KEPT)
+def look(env: Any) -> tuple[Any, Any]:
+    """The result of the environment's first `reset`; it is reset if it was not looked at before."""
+    kept = attributes_of(env).get(_KEPT)
     if kept is None:
         given = {"seed": _seed.get()}
-        kept = _attributes(env)[_KEPT] = given, opened(_name(env), env.reset(**given))
+        kept = attributes_of(env)[_KEPT] = given, opened(_name(env), env.reset(**given))
     return kept[1]
 
 
-def amend(env: Any, came: Any) -> None:
+def amend(env: Any, came: tuple[Any, Any]) -> None:
     """Keeps `came` instead of what `look` returned."""
-    _attributes(env)[_KEPT] = _attributes(env)[_KEPT][0], came
+    attributes_of(env)[_KEPT] = attributes_of(env)[_KEPT][0], came
 
 
-def reset(env: Any, **given: Any) -> Any:
+def reset(env: Any, **given: object) -> tuple[Any, Any]:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
-    kept = _attributes(env).pop(_KEPT, None)
+    kept = attributes_of(env).pop(_KEPT, None)
     if kept is not None and kept[0] == given:
         return kept[1]
     return opened(_name(env), env.reset(**given))
 
 
 def _name(env: Any) -> str:
-    spec = getattr(env, "spec", None)
+    spec = spec_of(env)
     return str(spec.id) if spec is not None else type(getattr(env, "unwrapped", env)).__name__
-
-
-def _attributes(env: Any) -> dict[str, Any]:
-    found = getattr(env, "__dict__", None)
-    return found if isinstance(found, dict) else {}  # a class has a view of them

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.errors import EngineError, UnknownNameError
 
 
@@ -44,7 +45,7 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
         with warnings.catch_warnings():
             # of importing a game, by which PettingZoo means its own API
             warnings.simplefilter("ignore", DeprecationWarning)
-            module: Any = importlib.import_module(path)
+            module = importlib.import_module(path)
     except ModuleNotFoundError as error:
         if error.name != path:
             raise EngineError(
@@ -65,7 +66,7 @@ def in_turn(env: Any) -> bool:
     def takes_turns() -> bool:
         return any(hasattr(env, name) for name in ("agent_selection", "agent_iter", "last"))
 
-    if not hasattr(env, "possible_agents") or not callable(getattr(env, "observe", None)):
+    if not hasattr(env, "possible_agents") or not has_methods(env, "observe"):
         return False
     if not takes_turns():
         with suppress(Exception):  # whoever resets it for good tells of that
@@ -73,6 +74,6 @@ def in_turn(env: Any) -> bool:
     return takes_turns()
 
 
-def together(env: Any) -> bool:
+def together(env: object) -> bool:
     """Whether an environment of several agents says that they may move together."""
-    return bool((getattr(env, "metadata", None) or {}).get("is_parallelizable", False))
+    return bool(metadata_of(env).get("is_parallelizable", False))

@@ -11,12 +11,13 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.envs.opening import amend, look
 from tandem.errors import EnvironmentFault, SpaceError
-from tandem.types import Array, Info, Tree
+from tandem.types import Array, Info, JSONDict, Tree
 
 # (rewards, dones) of several agents -> (reward, done) of all
-Reduce = Callable[[Any, Any], tuple[Any, Any]]
+Reduce = Callable[[Tree, Tree], tuple[float, bool]]
 
 
 class Plain(gymnasium.Env):  # type: ignore[misc]
@@ -37,12 +38,12 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
     def __init__(
         self,
         env: Any,
-        observation_space: Any = None,
-        action_space: Any = None,
+        observation_space: spaces.Space | None = None,
+        action_space: spaces.Space | None = None,
         reduce: Reduce | None = None,
     ) -> None:
         for name in ("reset", "step"):
-            if not callable(getattr(env, name, None)):
+            if not has_methods(env, name):
                 raise EnvironmentFault(
                     f"{type(env).__name__} has no method {name}.",
                     "methods reset and step",
@@ -50,7 +51,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
                 )
         self.inner, self._reduce, self._name = env, reduce, type(env).__name__
         self._seeded = _takes(env.reset, "seed")
-        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.metadata = dict(metadata_of(env) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
         self.action_space = _space(
             action_space if action_space is not None else getattr(env, "action_space", None)
@@ -79,7 +80,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Plain:
+    def __deepcopy__(self, memo: dict[int, object]) -> Plain:
         """A copy of the object, with the same `reduce`, which may be a method of an agent."""
         memo[id(self)] = new = type(self).__new__(type(self))
         new.__dict__.update(
@@ -88,10 +89,10 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         return new
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: JSONDict | None = None
     ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
-        if seed is not None and not self._seeded and callable(getattr(self.inner, "seed", None)):
+        if seed is not None and not self._seeded and has_methods(self.inner, "seed"):
             self.inner.seed(seed)
         obs = self.inner.reset(**({"seed": seed} if self._seeded and seed is not None else {}))
         if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
@@ -119,11 +120,11 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         terminated, truncated = map(self._flag, ends)
         return self._cast(obs), float(self._one("reward", reward)), terminated, truncated, info
 
-    def render(self) -> Any:
-        return self.inner.render() if callable(getattr(self.inner, "render", None)) else None
+    def render(self) -> object:
+        return self.inner.render() if has_methods(self.inner, "render") else None
 
     def close(self) -> None:
-        if callable(getattr(self.inner, "close", None)):
+        if has_methods(self.inner, "close"):
             self.inner.close()
 
     def _cast(self, obs: Tree) -> Tree:
@@ -148,7 +149,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         return x.reshape(())
 
 
-def adapted(env: Any, **more: Any) -> Any:
+def adapted(env: object, **more: Any) -> gymnasium.Env:
     """Returns an environment of Gymnasium as it is; another one, or one that gets a space or a
     function in `more`, as a `Plain` with them."""
     if isinstance(env, gymnasium.Env) and all(x is None for x in more.values()):
@@ -156,7 +157,7 @@ def adapted(env: Any, **more: Any) -> Any:
     return Plain(env, **more)
 
 
-def _takes(function: Any, name: str) -> bool:
+def _takes(function: Callable[..., object], name: str) -> bool:
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # written in C
@@ -164,7 +165,7 @@ def _takes(function: Any, name: str) -> bool:
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _space(space: Any) -> Any:
+def _space(space: Any) -> spaces.Space | None:
     """Returns Gymnasium's space for one of gym's, which has the same attributes; None for None."""
     if space is None or isinstance(space, spaces.Space):
         return space

@@ -184,7 +184,7 @@ class Stepped(Environments):
             call.on(env, f"environment {i} of {self.name}")
             self._called[i].append(self._log.length(i))
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         return [getattr(find(env, name, self.name), name) for env in self._envs]
 
     def state(self) -> tuple[JSONDict, Arrays]:
@@ -250,7 +250,7 @@ class Stepped(Environments):
     def close(self) -> None:
         close(self.name, self._envs)
 
-    def _begin(self, i: int) -> Any:
+    def _begin(self, i: int) -> Tree:
         """Start the next episode of environment i; what it observes first."""
         self._episodes[i] += 1
         self._called[i].clear()
@@ -320,7 +320,7 @@ class Stepped(Environments):
         else:
             self._put_leaf(obs, i, seen, spec, None)
 
-    def _put_leaf(self, out: Array, i: int, value: Any, spec: Leaf, key: str | None) -> None:
+    def _put_leaf(self, out: Array, i: int, value: Tree, spec: Leaf, key: str | None) -> None:
         # the first of each is quick, the second sure
         if (getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape) or (
             getattr(value, "dtype", None) is not out.dtype and not storable(value, spec)
@@ -328,26 +328,24 @@ class Stepped(Environments):
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
-    def _each(self, f: Callable[[Leaf, Any, str | None], Any], seen: Tree) -> Tree:
-        """`f(spec, value, key)` for every array of one observation, as a tree."""
-        if isinstance(self.observation, dict):
-            seen = self.flatten(seen)
-            return {key: f(spec, seen[key], key) for key, spec in self.observation.items()}
-        return f(self.observation, seen, None)
-
     def _last(self, i: int, seen: Tree, terminated: bool) -> Tree:
         """The true last observation of an episode, as an array of its own, checked."""
 
-        def one(spec: Leaf, value: Any, key: str | None) -> Array:
+        def one(spec: Leaf, value: Tree, key: str | None) -> Array:
             if np.shape(value) != spec.shape or not storable(value, spec):
                 raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
             return np.array(value, spec.dtype)
 
-        obs = self._each(one, seen)
+        spec = self.observation
+        if isinstance(spec, dict):
+            flat = self.flatten(seen)
+            obs = {key: one(s, flat[key], key) for key, s in spec.items()}
+        else:
+            obs = one(spec, seen, None)
         self.check_last(i, obs, self._when(i), terminated)
         return obs
 
-    def _entry(self, i: int, info: Any, name: str) -> Any:
+    def _entry(self, i: int, info: Any, name: str) -> Array:
         """What the info of environment i has for a column of `extra`, checked."""
         value, spec = info.get(key := name.removeprefix("info/")), self.extra[name]
         if np.shape(value) != spec.shape or not storable(value, spec):

@@ -70,7 +70,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self.discrete = self._actions[0].kind == "discrete"
         if self.discrete:
             self.choices = max(x.sizes[0] for x in self._actions)
-            self.action_space: Any = spaces.MultiDiscrete([self.choices] * count)
+            self.action_space: spaces.Space = spaces.MultiDiscrete([self.choices] * count)
         else:
             self._axes = max(x.width for x in self._actions)
             low = np.full((count, self._axes), -1.0, np.float32)
@@ -106,7 +106,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         )
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
 
-    def reset(self, *, seed: int | None = None, **kwargs: Any) -> tuple[Tree, Info]:
+    def reset(self, *, seed: int | None = None, **kwargs: object) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         obs, infos = self._checked(reset(self.inner, seed=seed, **kwargs))
         return self._observed(obs, infos, self.inner.agents), {}
@@ -143,18 +143,20 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         info: Info = {"rewards": each} | ({SUCCESS: all(said)} if said else {})
         return joint, float(each.mean()), over and not cut, over and bool(cut), info
 
-    def render(self) -> Any:
+    def render(self) -> object:
         return self.inner.render()
 
     def close(self) -> None:
         self.inner.close()
 
-    def _checked(self, both: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _checked(self, both: Any) -> tuple[dict[str, Tree], dict[str, Info]]:
         """What a reset of the environment returned: (observations, infos) by agent."""
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
+            kinds = ", ".join(type(x).__name__ for x in both) if isinstance(both, tuple) else ""
             raise EnvironmentFault(
-                f"reset of {type(self.inner).__name__} returned {_type_names(both)}.",
+                f"reset of {type(self.inner).__name__} returned a {type(both).__name__}"
+                f"{kinds and ' of '}{kinds}.",
                 "(observations, infos), two dicts keyed by agent",
                 "return both from reset; infos may be {}.",
             )
@@ -203,11 +205,11 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         mask[:size] = 1 if own is None else np.asarray(own) != 0
         return mask
 
-    def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Any:
+    def _mask(self, name: str, obs: dict[str, Tree], infos: dict[str, Info]) -> Array | None:
         beside = obs[name].get(MASK) if self._nested[name] and name in obs else None
         return beside if beside is not None else infos.get(name, {}).get(MASK)
 
-    def _action(self, i: int, action: Any) -> Any:
+    def _action(self, i: int, action: Array) -> int | Array:
         x = self._actions[i]
         if self.discrete:
             return int(action) + x.start
@@ -218,11 +220,6 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             return np.array(self.inner.state(), np.float32).ravel()
         except (AttributeError, NotImplementedError):  # PettingZoo's: the environment has none
             return None
-
-
-def _type_names(x: Any) -> str:
-    parts = f" of {', '.join(type(part).__name__ for part in x)}" if isinstance(x, tuple) else ""
-    return f"a {type(x).__name__}{parts}"
 
 
 def _vector(x: Tree, spec: Leaf) -> Array:
@@ -275,12 +272,12 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     return Team(env)
 
 
-def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
+def _by_id(name: str, kwargs: EnvKwargs) -> Any:
     module = by_id(name, "environment of several agents", ids(*FAMILIES))
     if name.startswith("mpe/"):
         # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
         return module.raw_env(**kwargs)
-    make: Any = getattr(module, "parallel_env", None) or module.env
+    make = getattr(module, "parallel_env", None) or module.env
     return make(**kwargs)
 
 

@@ -62,7 +62,9 @@ class Environments(ABC):
     resumable = True  # whether there is a state of them; else a resumed run begins new episodes
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
-    around: Any = None  # one of the environments, or their vector, with the wrappers around it
+    around: Any | None = (
+        None  # one of the environments, or their vector, with the wrappers around it
+    )
     unsealed = "give vectorization='plain'."  # what allows calls in them
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
@@ -125,7 +127,7 @@ class Environments(ABC):
     def _call(self, call: EnvironmentCall) -> None:
         raise sealed(call.name, self.name, self.unsealed)
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         """The values of an attribute in the environments, or in the wrappers around them."""
         raise sealed(name, self.name, self.unsealed)
 
@@ -198,7 +200,7 @@ def close(name: str, envs: Iterable[Any]) -> None:
 
 
 @contextmanager
-def closed_on_error(*closes: Callable[[], Any]) -> Iterator[None]:
+def closed_on_error(*closes: Callable[[], object]) -> Iterator[None]:
     """Call these functions, which close environments or end who has them, if the block raises."""
     try:
         yield
@@ -209,7 +211,7 @@ def closed_on_error(*closes: Callable[[], Any]) -> Iterator[None]:
         raise
 
 
-def success_of(info: Any) -> float | None:
+def success_of(info: object) -> float | None:
     """Whether an episode was a success, 1 or 0, by the info of its last step; None if that has no
     `is_success`."""
     value = info.get(SUCCESS) if isinstance(info, Mapping) else None
@@ -234,14 +236,14 @@ def _zeros(size: int) -> Array:
     return np.zeros(size, np.float32)
 
 
-def storable(value: Any, spec: Leaf) -> bool:
+def storable(value: Tree, spec: Leaf) -> bool:
     """Whether an observation can be stored in the dtype of its space. Floats are never cut to
     whole numbers, and whole numbers have to lie in the range of the dtype."""
     x = np.asarray(value)
     return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
 
 
-def _finite(x: Any) -> bool:
+def _finite(x: Array) -> bool:
     if isinstance(x, np.ndarray):
         return x.dtype.kind != "f" or all_finite(x)
     return is_finite(x)
@@ -315,7 +317,7 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
 
 
 def opened(name: str, came: Any) -> Any:
-    """What `reset` returned: (observation, info). EnvironmentFault for an observation alone."""
+    """The result of `reset`: (observation, info). EnvironmentFault for an observation alone."""
     is_pair = isinstance(came, tuple | list) and len(came) == 2
     if is_pair and not isinstance(came[1], np.ndarray | np.generic | float | int):
         return came
@@ -354,7 +356,7 @@ def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> Envir
     )
 
 
-def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
+def wrong_reward(name: str, rewards: Sequence[Tree]) -> EnvironmentFault:
     env = next(
         (
             i
@@ -372,7 +374,7 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
     )
 
 
-def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
+def wrong_flag(name: str, what: str, flags: Sequence[Tree]) -> EnvironmentFault:
     env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
     one = f"bool({what})" if np.size(flags[env]) == 1 else f"bool({what}.all()), or of any(),"
     return EnvironmentFault(

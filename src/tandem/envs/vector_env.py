@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.calls import EnvironmentCall, from_vector, in_vector, layers
+from tandem.envs.calls import (
+    EnvironmentCall,
+    from_vector,
+    has_methods,
+    in_vector,
+    layers,
+    metadata_of,
+    spec_of,
+)
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import (
@@ -31,7 +39,7 @@ from tandem.vector_actions import restored, vector_space
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 
 
-def is_vector(env: Any) -> bool:
+def is_vector(env: object) -> bool:
     """Whether this is a vector of environments: Gymnasium's, or what has its attributes."""
     return not isinstance(env, (str, type)) and all(
         hasattr(env, name) for name in ("num_envs", "single_observation_space", "reset", "step")
@@ -41,7 +49,7 @@ def is_vector(env: Any) -> bool:
 def has_state(envs: Any, registered: bool) -> bool:
     """Whether a vector can be brought back to where it was: by `get_state` and `set_state`, or,
     of one that is `registered` or of Gymnasium's own `gymnasium.envs`, by its attributes."""
-    if all(callable(getattr(envs, name, None)) for name in ("get_state", "set_state")):
+    if has_methods(envs, "get_state", "set_state"):
         return True
     *wrappers, innermost = (type(layer).__module__ for layer in layers(envs))
     is_own = innermost.startswith("gymnasium.envs.") and all(
@@ -95,14 +103,14 @@ class VectorEnvironments(Environments):
     ) -> None:
         _refuse_parts(name, envs)
         self.name, self.mode = name, autoreset_mode(name, envs)
-        self.spec = getattr(envs, "spec", None)  # evaluations go by its limit
+        self.spec = spec_of(envs)  # evaluations go by its limit
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._registered = registered
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
         self._was_reset = False
         self._opened: tuple[Tree, Info] | None = None  # of a reset that no step followed yet
         # from NumPy's arrays to those of the library whose arrays the vector has
-        self._tensor: Callable[[Array], Any] | None = None
+        self._tensor: Callable[[Array], Array] | None = None
         taken = vector_space(envs.single_action_space)
         actions = envs.single_action_space if taken is None else taken
         masks, method = self._gives_masks()
@@ -176,7 +184,7 @@ class VectorEnvironments(Environments):
         self._ended = np.zeros(self.n, np.bool_)
         return self._reader.observations(seen, info, self._all)
 
-    def _reset(self, **given: Any) -> tuple[Tree, Info]:
+    def _reset(self, **given: object) -> tuple[Tree, Info]:
         try:
             came = self._envs.reset(**given)
         except Exception as error:
@@ -237,7 +245,7 @@ class VectorEnvironments(Environments):
         success = read.successes(info, ended) if np.count_nonzero(ended) else {}
         return Step(obs, reward, terminated, truncated, valid, final, success=success)
 
-    def _as_taken(self, actions: Array) -> Any:
+    def _as_taken(self, actions: Array) -> Tree:
         """Actions as the vector takes them; a copy, since it may write into them."""
         taken = np.array(actions, self._dtype)
         if self._restored is not None:
@@ -269,13 +277,13 @@ class VectorEnvironments(Environments):
     def _call(self, call: EnvironmentCall) -> None:
         in_vector(self._envs, call, self.name)
 
-    def _call_again(self, calls: list[Any]) -> None:
+    def _call_again(self, calls: Sequence[Any]) -> None:
         """Makes the calls of another vector in this one, which is new."""
         self.calls = []
         if calls:
             self.make_calls(calls)
 
-    def attribute(self, name: str) -> list[Any]:
+    def attribute(self, name: str) -> list[object]:
         return from_vector(self._envs, name, self.name)
 
     # Saving
@@ -285,7 +293,7 @@ class VectorEnvironments(Environments):
         data: JSONDict = {"steps": self._reader.steps, "number": self._number}
         if self.calls:
             data["calls"] = [list(call) for call in self.calls]
-        if not callable(getattr(self._envs, "get_state", None)):
+        if not has_methods(self._envs, "get_state"):
             return data | {"envs": snapshot(self._envs, arrays)}, arrays
         return data | {"state": encode(self._envs.get_state(), "state", arrays)}, arrays
 
@@ -348,7 +356,7 @@ def _refuse_parts(name: str, envs: Any) -> None:
 
 def autoreset_mode(name: str, envs: Any) -> str:
     """The name of a vector's autoreset mode. Raises EnvironmentFault where it says none."""
-    mode = (getattr(envs, "metadata", None) or {}).get("autoreset_mode")
+    mode = metadata_of(envs).get("autoreset_mode")
     said = getattr(mode, "name", None) or str(mode)
     # of a vector for several versions of Gymnasium, which cannot name the enumeration
     said = said.replace("-", "_").replace("NextStep", "NEXT_STEP").replace("SameStep", "SAME_STEP")

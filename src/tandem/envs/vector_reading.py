@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.tensors import bits_of, dtype_of, kept, to_numpy
 from tandem.envs.vector import (
     SUCCESS,
@@ -29,8 +30,7 @@ FINAL_INFO = "final_info"
 def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
     """The observation space of one environment with an entry for the mask that its info gives; and
     whether the environment's own observation is the entry `obs` there, as it is no Dict."""
-    from gymnasium import spaces
-
+    spaces = import_gymnasium().spaces
     wraps = not isinstance(inner, spaces.Dict)
     entries = {"obs": inner} if wraps else inner.spaces
     return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
@@ -39,8 +39,7 @@ def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
 def may_have_masks(shown: Any, actions: Any) -> bool:
     """Whether actions of one environment are discrete, and the observations that it shows have no
     mask of them: then its info, or a method, may."""
-    from gymnasium import spaces
-
+    spaces = import_gymnasium().spaces
     if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
         return False
     return not (isinstance(shown, spaces.Dict) and MASK in shown.spaces)
@@ -68,7 +67,7 @@ class Reader:
         self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
         self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
-        self._fitting: set[tuple[str, Any]] = set()  # dtypes whose numbers always fit
+        self._fitting: set[tuple[str, np.dtype[Any]]] = set()  # dtypes whose numbers always fit
         self.stays: set[str] = set()  # parts of observations that stay tensors on their device
         self.steps = 0  # since the first reset
 
@@ -110,7 +109,7 @@ class Reader:
         said = to_numpy(held[SUCCESS])
         return {i: float(np.all(said[i])) for i in np.flatnonzero(there).tolist()}
 
-    def numbers(self, what: str, value: Any, dtype: Any) -> Array:
+    def numbers(self, what: str, value: Array, dtype: type[np.generic]) -> Array:
         """Rewards, or flags that say which episodes ended: [N]."""
         try:
             x = np.array(value if isinstance(value, np.ndarray) else to_numpy(value), dtype)
@@ -138,7 +137,7 @@ class Reader:
         flat = self.of.flatten(seen)
         return {key: self._array(key, flat[key], i) for key in self._specs}
 
-    def _array(self, key: str, value: Any, i: int | None) -> Array:
+    def _array(self, key: str, value: Array, i: int | None) -> Array:
         leaf = self._specs[key]
         shape = self._shapes[key] if i is None else leaf.shape
         if key in self.stays and not isinstance(value, np.ndarray):
@@ -152,7 +151,7 @@ class Reader:
                 self._fitting.add((key, given.dtype))
         return np.array(given, leaf.dtype, order="C")
 
-    def _tensor(self, key: str, value: Any, shape: tuple[int, ...]) -> Any:
+    def _tensor(self, key: str, value: Array, shape: tuple[int, ...]) -> Array:
         leaf = self._specs[key]
         dtype = dtype_of(value)
         if tuple(value.shape) != shape or not np.can_cast(dtype, leaf.dtype, "same_kind"):
@@ -202,7 +201,7 @@ class Reader:
         rows = [given[i] if there[i] else None for i in range(self.n)]
         return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
 
-    def _row_of_mask(self, i: int, row: Any, over: bool) -> Array:
+    def _row_of_mask(self, i: int, row: Array | None, over: bool) -> Array:
         if row is None:
             if not over:
                 raise self._no_mask(i)
@@ -224,7 +223,7 @@ class Reader:
         return f"at step {self.steps} since the first reset"
 
 
-def _of_one(held: Any, i: int) -> Any:
+def _of_one(held: Tree, i: int) -> Tree:
     """Row i of what an info holds of all environments: an array, also of objects, or dicts and
     tuples of these."""
     if isinstance(held, dict):

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from tandem.envs import envpool, functions
-from tandem.envs.ids import guarded
+from tandem.envs.calls import has_methods, spec_of
+from tandem.envs.ids import guarded, import_gymnasium
 from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, misfit
@@ -37,14 +38,15 @@ class VectorSource:
         self,
         name: str,
         build: Callable[..., Any] | None,
-        vector: Any = None,
+        vector: Any | None = None,
         path: str = "",
         is_atari: bool = False,
     ) -> None:
         self.name, self.path, self.is_atari = name, path, is_atari
         self._build, self._vector = build, vector
         self._fills = named_by(build)
-        self._first: tuple[VectorEnvironments, Any] | None = None  # and what it was made with
+        # and what it was made with
+        self._first: tuple[VectorEnvironments, tuple[object, ...]] | None = None
 
     @property
     def is_object(self) -> bool:
@@ -86,8 +88,8 @@ class VectorSource:
         else:
             vector, self._vector = self._vector, None
             if vector is None:
-                vector = self._made(n, seed, 0, kwargs)
-            again = partial(self._made, n, seed, kwargs=kwargs)
+                vector = self._make(n, seed, 0, kwargs)
+            again = partial(self._make, n, seed, kwargs=kwargs)
             remake = again if self.is_seeded else None
             with closed_on_error(vector.close):
                 envs = VectorEnvironments(self.name, check(vector), seed, remake=remake)
@@ -107,7 +109,7 @@ class VectorSource:
             close(self.name, [self._vector])
             self._vector = None
 
-    def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
+    def _make(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
         """A vector for the given beginning of all its episodes."""
         given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
         for name, value in (("num_envs", n), ("seed", at)):
@@ -135,10 +137,11 @@ def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | N
         return VectorSource(env, build, is_atari=envpool.is_atari(env)), None
     if is_vector(env):
         return VectorSource(_spec_id(env) or type(env).__name__, None, env), None
-    single = hasattr(env, "reset") and not hasattr(env, "num_envs")
+    is_class = isinstance(env, type) and issubclass(env, import_gymnasium().vector.VectorEnv)
+    single = has_methods(env, "reset") and not hasattr(env, "num_envs")
     if functions.known(env) is not None or functions.is_one(env):
         return None, None
-    if isinstance(env, str) or not callable(env) or (single and not _is_vector_class(env)):
+    if isinstance(env, str) or not callable(env) or (single and not is_class):
         return None, None
     return function_source(env, kwargs, _function_name(env, kwargs))
 
@@ -166,7 +169,9 @@ def function_source(
         single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
         if single and not given:
             return None, vector
-        if hasattr(vector, "close"):  # it is made again, or refused, where environments are made
+        if has_methods(
+            vector, "close"
+        ):  # it is made again, or refused, where environments are made
             vector.close()
         return None, None
     if "seed" in fills:  # it is made again, by the run's
@@ -192,9 +197,8 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 
 
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
-    """What `build` makes. Processes that it forks hear neither Ctrl-C nor a closing terminal, so
-    that the block under way is finished; a signal that comes meanwhile is heard when it has
-    returned."""
+    """The vector that `build` makes. Processes that it forks receive neither Ctrl-C nor SIGHUP, so
+    that the current block is finished; a signal that arrives meanwhile is handled afterwards."""
     with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 
@@ -216,7 +220,7 @@ def _interrupts_later() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
+def _function_name(function: Callable[..., object], kwargs: EnvKwargs | None) -> str:
     """The id that it is to make, where that is in `kwargs` (as of `gymnasium.make_vec`); or its
     own."""
     if isinstance(identity := (kwargs or {}).get("id"), str):
@@ -225,17 +229,11 @@ def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
-def _spec_id(vector: Any) -> str:
-    return str(getattr(getattr(vector, "spec", None), "id", None) or "")
+def _spec_id(vector: object) -> str:
+    return str(getattr(spec_of(vector), "id", None) or "")
 
 
-def _is_vector_class(env: Any) -> bool:
-    from gymnasium.vector import VectorEnv
-
-    return isinstance(env, type) and issubclass(env, VectorEnv)
-
-
-def named_by(function: Callable[..., Any] | None) -> set[str]:
+def named_by(function: Callable[..., object] | None) -> set[str]:
     """Which arguments of `FILLED` a function names."""
     try:
         parameters = inspect.signature(function).parameters if function is not None else {}

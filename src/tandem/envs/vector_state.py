@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tandem.envs.calls import layers
+from tandem.envs.ids import import_gymnasium
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError
-from tandem.types import Array
+from tandem.types import Array, JSONDict
 
 _FIXED = (
     type,
@@ -24,7 +25,7 @@ _FIXED = (
 )
 
 
-def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
+def snapshot(envs: Any, arrays: Arrays) -> list[JSONDict]:
     """The attributes of a vector environment and of each wrapper around it, outermost first, as
     JSON; arrays go to `arrays`.
 
@@ -40,7 +41,7 @@ def snapshot(envs: Any, arrays: Arrays) -> list[Any]:
     ]
 
 
-def restore(envs: Any, data: list[Any], arrays: Arrays) -> None:
+def restore(envs: Any, data: list[JSONDict], arrays: Arrays) -> None:
     """Give a vector environment the attributes that `snapshot` took."""
     for layer, saved in zip(layers(envs), data, strict=True):
         for key, node in saved.items():
@@ -58,7 +59,7 @@ def _alike(a: Array, b: Array) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and b.flags.writeable)
 
 
-def inner_environment(envs: Any) -> Any:
+def inner_environment(envs: Any) -> Any | None:
     """One of a vector's environments; one like them, closed, where they are in other processes;
     None for a vector of another kind."""
     inner = getattr(envs, "unwrapped", envs)
@@ -72,12 +73,9 @@ def inner_environment(envs: Any) -> Any:
 def _constant(key: str, value: object) -> bool:
     """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
     class, the layer below."""
-    from gymnasium import Space
-    from gymnasium.envs.registration import EnvSpec
-
-    return key in ("env", "metadata", "_saved_kwargs") or isinstance(
-        value, (*_FIXED, Space, EnvSpec)
-    )
+    gym = import_gymnasium()
+    fixed = (*_FIXED, gym.Space, gym.envs.registration.EnvSpec)
+    return key in ("env", "metadata", "_saved_kwargs") or isinstance(value, fixed)
 
 
 def encode(value: object, path: str, arrays: Arrays) -> Any:

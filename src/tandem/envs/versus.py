@@ -15,11 +15,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.calls import has_methods, metadata_of
 from tandem.envs.league import League, Player, RandomPlayer
 from tandem.envs.pettingzoo import by_id, ids, in_turn, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, one_of
 from tandem.spaces import MASK, action_leaf, observation_spec
-from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
+from tandem.types import Array, EnvKwargs, Info, JSONDict, Tree, tree_map
 
 ANEW = 1000  # games in a row that may end before the learner's first turn
 
@@ -49,14 +50,14 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
         _check(env, side)
-        if opponent is not None and not callable(getattr(opponent, "move", None)):
+        if opponent is not None and not has_methods(opponent, "move"):
             raise SettingError(
                 f"opponent={opponent!r}.",
                 "an Agent, or an object with its method move(obs, state, rng)",
                 "give result.agent of a run, tandem.load(folder), or None for a random player.",
             )
         self.inner, self.names, self._side = env, list(env.possible_agents), side
-        self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
+        self.metadata = dict(metadata_of(env) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
         self.opponent = opponent
         self.league: League | None = None
@@ -82,12 +83,12 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self._chance = RandomPlayer(self.action)
 
     @property
-    def resume_options(self) -> dict[str, Any] | None:
+    def resume_options(self) -> JSONDict | None:
         """The `options` of `reset` which, with the seed, begin the running episode again."""
         return None if self.league is None else {"copies": self.copies}
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: JSONDict | None = None
     ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         others = dict(options or {})
@@ -122,7 +123,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         )
         return self._observed(self._me, over), reward, over and not cut, cut, self._info
 
-    def render(self) -> Any:
+    def render(self) -> object:
         return self.inner.render()
 
     def close(self) -> None:
@@ -156,7 +157,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             self._take(moves[0])
         return True
 
-    def _take(self, action: Any) -> None:
+    def _take(self, action: Array | None) -> None:
         if action is not None and self.action.kind != "box":
             action = np.asarray(action).tolist()
         self.inner.step(action)
@@ -182,7 +183,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             )
         return {"observation": shown, MASK: (np.asarray(mask) != 0).astype(np.int8)}
 
-    def _gives_masks(self, space: Any) -> bool:
+    def _gives_masks(self, space: spaces.Space) -> bool:
         """Whether there are masks beside the observations, or in infos after a reset."""
         if not isinstance(self.action_space, spaces.Discrete):
             return False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tandem.envs.envpool import is_id
+from tandem.envs.ids import import_gymnasium
 from tandem.errors import SettingError, brief
 from tandem.settings import named_here
 
@@ -22,7 +23,7 @@ class Wrapped(str):
         made.wrappers = tuple(wrappers)
         return made
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Wrapped, (str(self), self.wrappers)
 
     def around(self, made: Callable[[str], Any]) -> Any:
@@ -44,7 +45,7 @@ class Wrapped(str):
         return env
 
 
-def wrapped(env: Any, wrappers: Sequence[str] | None) -> Any:
+def wrapped(env: object, wrappers: Sequence[str] | None) -> Any:
     """`env` with the wrappers of these names, module:Class or module:Class:{JSON}. SettingError for
     what has no name, and for vectors."""
     if not wrappers:
@@ -84,7 +85,5 @@ def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
     return kind, arguments
 
 
-def _is_wrapper(found: Any) -> bool:
-    import gymnasium  # `tandem --help` does without
-
-    return isinstance(found, type) and issubclass(found, gymnasium.Wrapper)
+def _is_wrapper(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, import_gymnasium().Wrapper)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
@@ -67,7 +66,7 @@ class AnnealedGaussianProcess(RandomProcess):
     def state(self) -> JSONDict:
         return {**super().state(), "n_steps": self.n_steps}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JSONDict) -> None:
         super().load_state(state)
         self.n_steps = state["n_steps"]
 
@@ -139,6 +138,6 @@ class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
     def state(self) -> JSONDict:
         return {**super().state(), "x": self.x.tolist()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JSONDict) -> None:
         super().load_state(state)
         self.x = np.array(state["x"])

@@ -1,4 +1,4 @@
-"""What draws random numbers of its own, and can be saved."""
+"""Objects with a random generator of their own that can be saved."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Gymnasium:
             jax.tree.map(_formed, after, state), obs, _one(reward), _one(over).astype(bool), NO
         )
 
-    def _render(self, state: Tree) -> Any:
+    def _render(self, state: Tree) -> Array:
         if self._picture is None:
             self._picture = self.inner.render_init()
         self._picture, image = self.inner.render_image(state, self._picture)
@@ -148,10 +148,10 @@ class Pgx:
             state = self.inner.init(key)
             return state, self._seen(state)
 
-        def begun(now: tuple[Array, Array, Any]) -> tuple[Array, Array, Any]:
+        def begun(now: tuple[Array, Array, Tree]) -> tuple[Array, Array, Tree]:
             key, first, side, others = jax.random.split(now[0], 4)
             me = jax.random.randint(side, (), 0, 2)
-            state, _ = self._answered(others, self.inner.init(first), me)
+            state, _ = self._opponent_moves(others, self.inner.init(first), me)
             return key, state.terminated | state.truncated, (me, state)
 
         # a game that is over before the learner's first turn is no episode: another one is begun
@@ -167,20 +167,20 @@ class Pgx:
         else:
             me, before = state
             mine = self.inner.step(before, action, moving)
-            after, more = self._answered(others, mine, me)
+            after, more = self._opponent_moves(others, mine, me)
             kept, reward = (me, after), mine.rewards[me] + more
         over = after.terminated
         return TimeStep(kept, self._seen(after), reward, over, after.truncated & ~over)
 
-    def _answered(self, key: Array, state: Any, me: Array) -> tuple[Any, Array]:
+    def _opponent_moves(self, key: Array, state: Tree, me: Array) -> tuple[Tree, Array]:
         """Lets the other player move until it is the learner's turn, or the game is over. Returns
         also what the learner was paid meanwhile."""
 
-        def others_turn(now: tuple[Any, Array, Array]) -> Array:
+        def others_turn(now: tuple[Tree, Array, Array]) -> Array:
             state = now[1]
             return (state.current_player != me) & ~(state.terminated | state.truncated)
 
-        def moved(now: tuple[Any, Array, Array]) -> tuple[Any, Array, Array]:
+        def moved(now: tuple[Tree, Array, Array]) -> tuple[Tree, Array, Array]:
             key, state, paid = now
             key, choosing, moving = jax.random.split(key, 3)
             weights = jnp.where(state.legal_action_mask, 0.0, -jnp.inf)
@@ -191,14 +191,14 @@ class Pgx:
         _, state, paid = jax.lax.while_loop(others_turn, moved, (key, state, paid))
         return state, paid
 
-    def _seen(self, state: Any) -> Tree:
+    def _seen(self, state: Tree) -> Tree:
         return {
             "obs": jnp.asarray(state.observation, jnp.float32),
             MASK: state.legal_action_mask.astype(jnp.int8),
         }
 
 
-def _counted(space: Any) -> Any:
+def _counted(space: spaces.Space) -> spaces.Space:
     """A Discrete space for a Box of one whole number; others as they are."""
     if not (isinstance(space, spaces.Box) and space.dtype.kind in "iu"):
         return space
@@ -208,7 +208,7 @@ def _counted(space: Any) -> Any:
     return spaces.Discrete(high - low + 1, start=low)
 
 
-def _space(space: Any) -> Any:
+def _space(space: Any) -> spaces.Space:
     """Gymnasium's space for one of gymnax's."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
@@ -224,7 +224,7 @@ def _space(space: Any) -> Any:
     return spaces.Box(low, high, tuple(space.shape), dtype.type)
 
 
-def _cast(space: Any, x: Any) -> Array:
+def _cast(space: spaces.Space, x: Array) -> Array:
     """An array in the dtype of its space, which gymnax does not always keep to."""
     dtype = jnp.int32 if isinstance(space, spaces.Discrete) else space.dtype
     return jnp.asarray(x).astype(dtype)
@@ -235,7 +235,7 @@ def _strong(state: Tree) -> Tree:
     return jax.tree.map(jnp.asarray, state)
 
 
-def _formed(x: Any, like: Any) -> Array:
+def _formed(x: Array, like: Array) -> Array:
     """An entry of a state with the shape and dtype that it had before, where it has as many
     numbers; else as it is, for `checks.check` to tell."""
     x, like = jnp.asarray(x), jnp.asarray(like)
@@ -246,7 +246,7 @@ def _formed(x: Any, like: Any) -> Array:
     return x.reshape(like.shape).astype(like.dtype)
 
 
-def _one(x: Any) -> Array:
+def _one(x: Array) -> Array:
     """A number, or an array of one, without axes."""
     x = jnp.asarray(x)
     return x.reshape(()) if x.size == 1 else x

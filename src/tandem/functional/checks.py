@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium import Space
 from jax import dtypes
 
 from tandem.errors import EnvironmentFault, SpaceError
@@ -58,7 +59,7 @@ def check(name: str, env: FunctionalEnv) -> None:
     _check_state(name, state, seen.state)
     _check_observation(name, "step", env.observation_space, seen.obs)
     for what in ("reward", "terminated", "truncated"):
-        _check_scalar(name, what, getattr(seen, what))
+        _check_scalar(name, what, seen._asdict()[what])
 
 
 def same_dtypes(name: str, env: FunctionalEnv) -> None:
@@ -124,7 +125,7 @@ def _check_attributes(name: str, env: FunctionalEnv) -> None:
             )
 
 
-def _action(space: Any) -> Tree:
+def _action(space: Space) -> Tree:
     """The form of an action, as `step` gets it."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), dtypes.canonicalize_dtype(np.asarray(x).dtype)),
@@ -132,7 +133,7 @@ def _action(space: Any) -> Tree:
     )
 
 
-def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
+def _check_observation(name: str, method: str, space: Space, obs: Tree) -> None:
     spec = observation_spec(space)
     if not isinstance(spec, dict):
         _check_leaf(name, method, "the observation", spec, obs)
@@ -151,8 +152,8 @@ def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
         _check_leaf(name, method, f"the entry {key!r} of the observation", leaf, flat[key])
 
 
-def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: Any) -> None:
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: object) -> None:
+    shape, dtype = _form(x)
     if shape == leaf.shape and np.can_cast(np.dtype(dtype), leaf.dtype, "same_kind"):
         return
     fix = (
@@ -198,8 +199,8 @@ def _check_state(name: str, before: Tree, after: Tree) -> None:
         )
 
 
-def _check_scalar(name: str, what: str, x: Any) -> None:
-    shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+def _check_scalar(name: str, what: str, x: object) -> None:
+    shape, dtype = _form(x)
     is_number = what == "reward" and jnp.issubdtype(dtype, jnp.number)
     if shape == () and (is_number or jnp.issubdtype(dtype, jnp.bool_)):
         return
@@ -214,9 +215,14 @@ def _check_scalar(name: str, what: str, x: Any) -> None:
     )
 
 
-def _described(x: Any) -> str:
-    if hasattr(x, "dtype") and hasattr(x, "shape"):
-        return f"{x.dtype} {list(x.shape)}"
+def _form(x: object) -> tuple[Any, Any]:
+    return getattr(x, "shape", None), getattr(x, "dtype", None)
+
+
+def _described(x: object) -> str:
+    shape, dtype = _form(x)
+    if shape is not None and dtype is not None:
+        return f"{dtype} {list(shape)}"
     if isinstance(x, tuple):
         return f"a tuple of {len(x)}"
     return f"a {type(x).__name__}"

@@ -23,7 +23,7 @@ class Episodes(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one step of all of them gave."""
+    """Results of one step of all of them."""
 
     obs: Tree  # [N, ...]  what was seen after it, before any new beginning
     reward: Array  # float32 [N]

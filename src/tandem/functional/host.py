@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, suppress
-from typing import Any
 
 from tandem.errors import EngineError
 
@@ -27,29 +26,22 @@ def prepare() -> None:
     """Before JAX is imported for environments: one thread, unless a run has said otherwise, as
     operations on N small states are quicker so; and no GPU is taken in advance, on which another
     framework may learn. The processor becomes as many devices as the run wants to learn on."""
-    if "jax" in sys.modules:
-        _make_devices()
-        return
-    if _threads == 1:
+    is_first = "jax" not in sys.modules
+    if is_first and _threads == 1:
         os.environ.setdefault("PJRT_NPROC", "1")
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if is_first:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
-    # handing each step over to another thread takes longer than the step
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
-    _make_devices()
-
-
-def _make_devices() -> None:
-    import jax
-
+    if is_first:  # handing each step over to another thread takes longer than the step
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
     said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not said and jax.config.jax_num_cpu_devices < _devices:
         with suppress(RuntimeError):  # it has started: whoever learns on them says so
             jax.config.update("jax_num_cpu_devices", _devices)
 
 
-def processor() -> AbstractContextManager[Any]:
+def processor() -> AbstractContextManager[object]:
     """Whatever is computed within is computed on the processor. EngineError where JAX was told to
     do without."""
     import jax

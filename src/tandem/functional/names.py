@@ -7,12 +7,16 @@ import importlib
 import json
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
+from tandem.envs.calls import has_methods
 from tandem.envs.functions import KINDS, WORLDS
+from tandem.envs.ids import import_gymnasium
 from tandem.errors import EngineError, SettingError, TandemError, UnknownNameError
 from tandem.functional import host
-from tandem.types import EnvKwargs
+from tandem.functional.protocol import FunctionalEnv
+from tandem.types import EnvKwargs, JSONDict
 
 # family of ids -> the packages that its environments need, as pip calls them
 PACKAGES = {
@@ -44,31 +48,29 @@ def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
         raise _missing(name, error) from error
     from tandem.functional.view import FunctionalView
 
-    if not isinstance(env, str) and callable(getattr(made, "render", None)):
+    if not isinstance(env, str) and has_methods(made, "render"):
         mode = "rgb_array"  # nobody else may say so of an object, and nothing is drawn unasked
     if mode != "human":
         return FunctionalView(name, made, mode)
-    from gymnasium.wrappers import HumanRendering
-
-    return HumanRendering(FunctionalView(name, made, "rgb_array"))
+    return import_gymnasium().wrappers.HumanRendering(FunctionalView(name, made, "rgb_array"))
 
 
-def by_id(name: str, /, **kwargs: Any) -> Any:
+def by_id(name: str, /, **kwargs: object) -> FunctionalEnv:
     """The environment of an id: FAMILY/NAME, or one of `WORLDS`. The same object for the same
     arguments, since nothing changes it and compiled code belongs to it."""
     try:
         text = json.dumps(kwargs, sort_keys=True)
     except TypeError:
-        return _made(name, kwargs)
-    return _by_id(name, text) if json.loads(text) == kwargs else _made(name, kwargs)
+        return _create(name, kwargs)
+    return _by_id(name, text) if json.loads(text) == kwargs else _create(name, kwargs)
 
 
 @lru_cache(maxsize=8)
-def _by_id(name: str, kwargs: str) -> Any:
-    return _made(name, json.loads(kwargs))
+def _by_id(name: str, kwargs: str) -> FunctionalEnv:
+    return _create(name, json.loads(kwargs))
 
 
-def _made(name: str, kwargs: dict[str, Any]) -> Any:
+def _create(name: str, kwargs: JSONDict) -> FunctionalEnv:
     family, _, inner = name.partition("/")
     limit = kwargs.pop(OURS, None)
     if limit is not None and (not isinstance(limit, int) or limit < 0):
@@ -93,89 +95,82 @@ def _made(name: str, kwargs: dict[str, Any]) -> Any:
     return env
 
 
-def adapted(env: Any) -> Any:
+def adapted(env: Any) -> FunctionalEnv:
     """An object of any of the kinds that there are adapters for; one with the protocol as it is."""
+    kind = next(name for name, fits in KINDS.items() if fits(env))
+    return _adapted(env, getattr(_adapters(), kind)) if kind else env
+
+
+def _adapters() -> ModuleType:
+    """The adapters, which import JAX."""
     from tandem.functional import adapters
 
-    kind = next(name for name, fits in KINDS.items() if fits(env))
-    return _adapted(env, getattr(adapters, kind)) if kind else env
+    return adapters
 
 
-_of: dict[int, tuple[Any, Any]] = {}  # the adapters that were made last
+_adapters_by_id: dict[int, tuple[object, FunctionalEnv]] = {}  # the adapters that were made last
 
 
-def _adapted(env: Any, adapter: Callable[[Any], Any]) -> Any:
-    if id(env) not in _of:
-        if len(_of) >= 8:
-            _of.pop(next(iter(_of)))
+def _adapted(env: object, adapter: Callable[[object], FunctionalEnv]) -> FunctionalEnv:
+    if id(env) not in _adapters_by_id:
+        if len(_adapters_by_id) >= 8:
+            _adapters_by_id.pop(next(iter(_adapters_by_id)))
         with host.processor():
-            _of[id(env)] = env, adapter(env)
-    return _of[id(env)][1]
+            _adapters_by_id[id(env)] = env, adapter(env)
+    return _adapters_by_id[id(env)][1]
 
 
-def _tandem(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+def _tandem(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     from tandem.functional import worlds
 
     return getattr(worlds, WORLDS[name])(**kwargs)
 
 
-def _gymnasium(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
-    import gymnasium
-
-    from tandem.functional import adapters
-
-    spec = gymnasium.registry.get(name)
+def _gymnasium(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
+    spec = import_gymnasium().registry.get(name)
     family = name.partition("/")[0]
     if spec is None:
-        known = [other for other in gymnasium.registry if other.startswith(f"{family}/")]
+        known = [other for other in import_gymnasium().registry if other.startswith(f"{family}/")]
         raise UnknownNameError("functional environment", name, known)
-    one = gymnasium.make(name, disable_env_checker=True, **kwargs).unwrapped
-    return adapters.Gymnasium(one.func_env, spec.max_episode_steps or 0)
+    one = import_gymnasium().make(name, disable_env_checker=True, **kwargs).unwrapped
+    return _adapters().Gymnasium(one.func_env, spec.max_episode_steps or 0)
 
 
-def _gymnax(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+def _gymnax(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     import gymnax
-
-    from tandem.functional import adapters
 
     _known(name, inner, gymnax.registered_envs)
     fields = getattr(gymnax.make(inner)[1], "__dataclass_fields__", {})
     own = {key: x for key, x in kwargs.items() if key not in fields}
     made, params = gymnax.make(inner, **own)
     changed = {key: x for key, x in kwargs.items() if key in fields}
-    return adapters.Gymnax(made, params.replace(**changed) if changed else params)
+    return _adapters().Gymnax(made, params.replace(**changed) if changed else params)
 
 
-def _brax(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+def _brax(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     envs: Any = importlib.import_module("brax.envs")
-    from tandem.functional import adapters
-
     _known(name, inner, envs._envs)
-    return adapters.Brax(envs.get_environment(inner, **kwargs))
+    return _adapters().Brax(envs.get_environment(inner, **kwargs))
 
 
-def _playground(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+def _playground(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     registry: Any = importlib.import_module("mujoco_playground").registry
-    from tandem.functional import adapters
-
     _known(name, inner, registry.ALL_ENVS)
     config = registry.get_default_config(inner)
     # the other way to compute, Warp, is for GPUs, and environments are stepped on the processor
     changed = ({"impl": "jax"} if hasattr(config, "impl") else {}) | kwargs
     made = registry.load(inner, config_overrides=changed)
-    return adapters.Brax(made, int(changed.get("episode_length", config.episode_length)))
+    return _adapters().Brax(made, int(changed.get("episode_length", config.episode_length)))
 
 
-def _pgx(name: str, inner: str, kwargs: dict[str, Any]) -> Any:
+def _pgx(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     import pgx
 
-    from tandem.functional import adapters
-
     _known(name, inner, pgx.available_envs())
-    return adapters.Pgx(pgx.make(inner, **kwargs))
+    return _adapters().Pgx(pgx.make(inner, **kwargs))
 
 
-BY_FAMILY: dict[str, Callable[[str, str, dict[str, Any]], Any]] = {
+BY_FAMILY: dict[str, Callable[[str, str, JSONDict], FunctionalEnv]] = {
     "brax": _brax,
     "gymnax": _gymnax,
     "pgx": _pgx,

@@ -10,7 +10,7 @@ State = Any  # any tree of arrays, as JAX has them: a NamedTuple, a dict, a regi
 
 
 class TimeStep(NamedTuple):
-    """What a step of one environment gives. Scalars are arrays without axes."""
+    """The result of a step of one environment. Scalars are arrays without axes."""
 
     state: State
     obs: (
@@ -42,4 +42,4 @@ class FunctionalEnv(Protocol):
         """(state, observation) of an episode's beginning. key: a key of jax.random."""
 
     def step(self, key: Array, state: State, action: Array) -> TimeStep:
-        """What an action leads to."""
+        """One step."""

@@ -17,7 +17,7 @@ from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
 from tandem.functional.vector import NEVER, FunctionalVector, programs
 from tandem.spaces import in_space
-from tandem.types import Info, Tree
+from tandem.types import Array, Info, JSONDict, Tree
 
 
 class FunctionalView(gymnasium.Env):  # type: ignore[misc]
@@ -62,7 +62,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         return FunctionalVector(self.name, self.functional, n, seed, first, next_seed, budget)
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: JSONDict | None = None
     ) -> tuple[Tree, Info]:
         super().reset(seed=seed)
         number = int(self.np_random.integers(2**31)) if seed is None else seed
@@ -71,7 +71,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
             self._now = self._programs.begin(self._number, ())
             return self._seen(), {}
 
-    def step(self, action: Any) -> tuple[Tree, float, bool, bool, Info]:
+    def step(self, action: Tree) -> tuple[Tree, float, bool, bool, Info]:
         with processor():
             taken = jax.tree.map(lambda x: np.asarray(x)[None], action)
             self._now, outcome = self._programs.move(
@@ -80,13 +80,13 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
             over, last = bool(outcome.terminated[0]), bool(outcome.last[0])
             return self._seen(), float(outcome.reward[0]), over, last and not over, {}
 
-    def render(self) -> Any:
+    def render(self) -> Array | None:
         if self.render_mode is None:
             return None
         with processor():
             return self.functional.render(jax.tree.map(lambda x: x[0], self._now.state))  # type: ignore[attr-defined]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> FunctionalView:
+    def __deepcopy__(self, memo: dict[int, object]) -> FunctionalView:
         """Another one with the same state, which nothing changes, and the same functions."""
         new = FunctionalView(self.name, self.functional, self.render_mode)
         new._now, new._number = self._now, self._number
@@ -99,7 +99,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         return in_space(self.observation_space, obs, _typed)
 
 
-def _typed(space: Any, x: Any) -> Any:
+def _typed(space: spaces.Space, x: Array) -> Array:
     """A number or an array in the dtype of its space."""
     if isinstance(space, spaces.Discrete):
         return space.dtype.type(x)

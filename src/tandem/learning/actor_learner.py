@@ -26,11 +26,11 @@ from tandem.workers.shared_memory import Handle, SharedArrays
 
 
 class LearnerSpec(NamedTuple):
-    """What actor-learners are made of."""
+    """The arguments of an actor-learner."""
 
     conf: Config
     env_factory: EnvFactory
-    network: Any
+    network: object
 
 
 class ActorLearner(Loop):
@@ -57,7 +57,7 @@ class ActorLearner(Loop):
         self.close = environments.close
         self._span = Span(0, 0, self.steps)
         self._begin = 0  # environment steps of all when the weights were given
-        self._info: dict[str, Any] = {}
+        self._info: JSONDict = {}
         self._weights: Weights = {}
         self._gradient: dict[str, Array] = {}
         read = {role: net.read() for role, net in self.backend.networks.items()}

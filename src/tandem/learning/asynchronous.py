@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms.base import Call
+from tandem.algorithms.on_sequences import OnSequences
 from tandem.collect.trajectories import EndedEpisode, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
@@ -23,7 +24,7 @@ from tandem.networks.plan import Weights, select
 from tandem.parallel.env_factory import check_can_travel
 from tandem.parallel.transport import RayTransport, SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
-from tandem.types import Array, Batch, JSONDict, Update
+from tandem.types import Array, Batch, JSONDict, Tree, Update
 from tandem.workers.process import WorkerHandle
 
 
@@ -37,10 +38,10 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "a3c, acer, impala or nstep_q",
             f"choose one of those, or give workers={o.learners}, which collect for one learner.",
         )
-    for what in ("workers", "runners"):
-        if getattr(o, what):
+    for what, count in (("workers", o.workers), ("runners", o.runners)):
+        if count:
             raise SettingError(
-                f"learners={o.learners} and {what}={getattr(o, what)}.",
+                f"learners={o.learners} and {what}={count}.",
                 "only one of them: learners collect by themselves",
                 f"leave {what} out.",
             )
@@ -61,8 +62,11 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
 
 def refuse_statistics(learners: int, settings: Any) -> None:
     """SettingError where several would have to share running statistics."""
-    for what in ("normalize_observations", "normalize_rewards"):
-        if learners > 1 and getattr(settings, what):
+    for what, given in (
+        ("normalize_observations", settings.normalize_observations),
+        ("normalize_rewards", settings.normalize_rewards),
+    ):
+        if learners > 1 and given:
             raise SettingError(
                 f"learners={learners} and {what}=True.",
                 "one learner: several learners would have different statistics",
@@ -92,7 +96,9 @@ class ActorLearners:
     has on this machine, in shared memory; on a cluster that is lost, but for what a checkpoint has
     of it."""
 
-    def __init__(self, spec: LearnerSpec, algorithm: Any, environments: Environments) -> None:
+    def __init__(
+        self, spec: LearnerSpec, algorithm: OnSequences, environments: Environments
+    ) -> None:
         o, count = spec.conf.options, int(spec.conf.options.learners)
         self.environments, self.n = environments, spec.env_factory.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
@@ -107,7 +113,7 @@ class ActorLearners:
         self._deadlines = [self.bound - count + 1 + i for i in range(count)]
         self._seen = [0] * count  # the updates in the weights that each has
         self._idle = list(range(count))
-        self._arrived: list[tuple[int, dict[str, Any]]] = []
+        self._arrived: list[tuple[int, JSONDict]] = []
         self._gradients: list[Array | None] = [None] * count  # the newest of each, [size]
         self._networks, each = algorithm.backend.networks, spec.conf.settings.envs
         self.replay: SharedReplay | None = None
@@ -134,7 +140,7 @@ class ActorLearners:
     def begun_steps(self) -> int:
         return self.env_steps
 
-    def collect(self, steps: int, actor: Any, noise: Any = None) -> LearnerResult:
+    def collect(self, steps: int, actor: object, noise: Tree = None) -> LearnerResult:
         """What comes next, from whoever comes first. The one whose turn it was before goes on with
         the weights of now."""
         began = perf_counter()
@@ -262,7 +268,7 @@ class ActorLearners:
             if info["made"]:
                 self._gradients[i] = writable(arrays[f"gradient/{i}"])
 
-    def learned(self, replay: bool) -> tuple[list[Any], dict[str, Array]]:
+    def learned(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:
         """What each of them learns from, all of them at rest: the updates that it owes, and with
         `replay` what it keeps to replay."""
         if self.replay is not None:
@@ -271,7 +277,7 @@ class ActorLearners:
             return [{"owed": 0} for _ in self.group.workers], {}
         return self.ask("learned", replay)
 
-    def load_learned(self, each: list[Any], arrays: dict[str, Array]) -> None:
+    def load_learned(self, each: list[JSONDict], arrays: dict[str, Array]) -> None:
         """Gives that back."""
         self._published = {}  # the weights are others
         if self.replay is None:
@@ -280,12 +286,12 @@ class ActorLearners:
             self.replay.load_state(each, arrays)
             self.group.tell("load_learned", [(learned, {}) for learned in self.replay.learned])
 
-    def ask(self, name: str, *arguments: Any) -> tuple[list[Any], dict[str, Array]]:
+    def ask(self, name: str, *arguments: object) -> tuple[list[JSONDict], dict[str, Array]]:
         """What each of them, none of which is under way, says to a question for data and arrays."""
         answers = [] if self.group.given_up else self.group.gather(name, *arguments)
         return [data for data, _ in answers], merge_arrays(answers)
 
-    def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> list[Any]:
+    def tell(self, name: str, data: Sequence[object], arrays: dict[str, Array]) -> list[Any]:
         """Gives each of them what it said, or nothing where none said anything; their answers."""
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
@@ -300,7 +306,7 @@ class ActorLearners:
         """See `Collector.attribute`; rounds under way are waited for."""
         return [x for values in self._after_calls("attribute", name) for x in values]
 
-    def _after_calls(self, name: str, *arguments: Any) -> list[Any]:
+    def _after_calls(self, name: str, *arguments: object) -> list[Any]:
         """What each learner says, all of them at rest, after all calls."""
         while len(self._arrived) + len(self._idle) < len(self.group.workers):
             self._arrive()
@@ -319,7 +325,7 @@ class ActorLearners:
 class CentralLearner(Learner):
     """Stands where a loop's learner does: makes the steps."""
 
-    def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
+    def __init__(self, algorithm: OnSequences, learners: ActorLearners) -> None:
         self.algorithm = algorithm
         self.learners = learners
         self.block = algorithm.settings.rollout
@@ -333,16 +339,15 @@ class CentralLearner(Learner):
 
     def learn(self, trajectory: Any, span: Span) -> dict[str, float]:
         """The metrics of the gradient's loss; none where there was no gradient."""
-        handed: LearnerResult = trajectory
-        if handed.gradient is None:
+        if trajectory.gradient is None:
             return {}
         schedule = self.algorithm.schedule(
             Call(np.full(1, span.progress), span.begin, span.end, self.updates)
         )
         self.updates += self._run(
-            Batch((), (), reward=handed.gradient[None], settings=schedule)
+            Batch((), (), reward=trajectory.gradient[None], settings=schedule)
         ).applied
-        return handed.metrics
+        return trajectory.metrics
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         each, arrays = self.learners.learned(replay)
@@ -359,7 +364,7 @@ class Asynchronous(Loop):
     def __init__(
         self,
         learners: ActorLearners,
-        algorithm: Any,
+        algorithm: OnSequences,
         environments: Environments,
         generators: Generators,
     ) -> None:
@@ -375,5 +380,5 @@ class Asynchronous(Loop):
     def _sync(self) -> None:
         """Actor-learners are given the weights as they go on."""
 
-    def _noise(self, begin: int) -> tuple[Any, Any]:
+    def _noise(self, begin: int) -> tuple[None, None]:
         return None, None

@@ -18,7 +18,7 @@ from tandem.spaces import Leaf, Spec
 
 
 class Spaces(NamedTuple):
-    """What an algorithm needs to know of its environments."""
+    """The spaces of the environments of an algorithm."""
 
     observation: Spec
     action: Leaf
@@ -33,8 +33,8 @@ def build(
     conf: Config,
     environments: Spaces | Environments,
     generators: Generators,
-    network: Any,
-    optimizer: Any = None,
+    network: object,
+    optimizer: object = None,
     *,
     gradients_only: bool = False,
     rank: int = 0,
@@ -91,7 +91,7 @@ def beside(conf: Config) -> Config:
     return replace(conf, device="cpu")
 
 
-def network_there(conf: Config, spaces: Spaces, network: Any, role: str) -> Any:
+def network_there(conf: Config, spaces: Spaces, network: object, role: str) -> Any:
     """The network of a role, in a process that acts by it and has its framework for nothing
     else."""
     algorithm = build(

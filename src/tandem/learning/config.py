@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
+from shutil import which
 from typing import Any, Literal, get_origin, get_type_hints
 
 from tandem import algorithms
 from tandem.algorithms import own
-from tandem.algorithms.base import ReplaySettings
+from tandem.algorithms.base import Algorithm, ReplaySettings, Settings
 from tandem.envs.atari import Preprocessing
 from tandem.errors import EngineError, SettingError, note
 from tandem.settings import Needs, Schedule, apply, check_ranges, setting
@@ -217,7 +218,7 @@ class Config:
     # What it needs beside tandem: the package, as "name version", of "algorithm", "env" and
     # "writer NAME", where a plug-in brings them; "env_module", the module of another id's class.
     origin: dict[str, str] = field(default_factory=dict)
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    env_kwargs: JSONDict = field(default_factory=dict)
     wrappers: list[str] = field(default_factory=list)  # module:Class or module:Class:{JSON}
     network: str = ""  # module:function, of a network that was given by name
     own_network: bool = False  # made by the user's code, which resuming and loading need again
@@ -231,11 +232,11 @@ class Config:
     extended_from: int = 0  # the length that the run began with, where it was extended
     inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
-    start: dict[str, Any] = field(default_factory=dict)  # what it started from: `runs.start`
-    own_algorithm: Any = None  # that class, which no file has
+    start: JSONDict = field(default_factory=dict)  # what it started from: `runs.start`
+    own_algorithm: type[Algorithm] | None = None  # that class, which no file has
 
     @property
-    def kind(self) -> Any:
+    def kind(self) -> type[Algorithm]:
         """The algorithm's class."""
         return self.own_algorithm or algorithms.get(self.algorithm)
 
@@ -260,7 +261,7 @@ OF_OPTIMIZERS = (
 )
 
 
-def refuse_beside_own_optimizer(kind: type, given: dict[str, Any]) -> None:
+def refuse_beside_own_optimizer(kind: type[Settings], given: dict[str, Any]) -> None:
     """SettingError for settings of named optimizers, where a program gives one of its own."""
     usual = kind()
     for name in OF_OPTIMIZERS:
@@ -282,7 +283,7 @@ RESUMABLE = frozenset(
 )
 
 
-def changed(conf: Config, changes: dict[str, Any]) -> Config:
+def changed(conf: Config, changes: JSONDict) -> Config:
     """The Config of a run that is resumed with other values of what is `RESUMABLE`."""
     settings, options = (
         apply(part, {n: x for n, x in changes.items() if hasattr(part, n)})
@@ -317,15 +318,12 @@ def restarted(conf: Config, at: int, why: str) -> Config:
     return replace(conf, restarted_at=[*(step for step in conf.restarted_at if step < at), at])
 
 
-def plain(settings: Any) -> dict[str, Any]:
+def plain(settings: Settings) -> JSONDict:
     """Settings as JSON data."""
-    return {
-        f.name: str(v) if isinstance(v := getattr(settings, f.name), Schedule) else v
-        for f in fields(settings)
-    }
+    return {n: str(x) if isinstance(x, Schedule) else x for n, x in settings._as_dict().items()}
 
 
-def from_json(data: JSONDict, kind: Any) -> Config:
+def from_json(data: JSONDict, kind: type[Algorithm]) -> Config:
     """The Config that `to_json` wrote; `kind` is the algorithm's class. TypeError or ValueError
     for other data."""
     hints = get_type_hints(Config)
@@ -344,7 +342,7 @@ def from_json(data: JSONDict, kind: Any) -> Config:
     )
 
 
-def check_kept(settings: Any, options: Options, folder: Any) -> None:
+def check_kept(settings: Settings, options: Options, folder: object) -> None:
     """SettingError where a run without a folder is to write into one."""
     if folder is not None:
         return
@@ -359,7 +357,7 @@ def check_kept(settings: Any, options: Options, folder: Any) -> None:
         )
 
 
-def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+def differing(one: JSONDict, other: JSONDict) -> list[str]:
     """Which settings and options of two configs (as JSON data) are not the same, in words."""
     if not one:
         return []
@@ -391,8 +389,6 @@ def check_compile(options: Options, framework: str) -> None:
 
 def compiling(config: Config) -> str:
     """How torch makes updates: see `torch_calls`."""
-    from shutil import which
-
     mode: str = config.options.compile
     compilers = "g++", "clang++", os.environ.get("CXX", "g++")
     if mode == "auto" and config.compiled:

@@ -39,7 +39,7 @@ def multiples(of: int, near: int) -> tuple[int, int]:
 
 
 def purpose(backend: Any) -> str:
-    """What several devices are for, in a line, where the networks are too small for them."""
+    """The purpose of several devices, in a line, where the networks are too small for them."""
     if backend.devices == 1:
         return ""
     networks = backend.networks.values()

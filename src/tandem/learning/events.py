@@ -1,4 +1,4 @@
-"""What happens in a run, in order. The loop yields these; observers, writers, callbacks and your
+"""Events of a run, in order. The loop yields these; observers, writers, callbacks and your
 own code consume them."""
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Evaluation(NamedTuple):
 
 
 class Counters(TypedDict):
-    """What every event carries."""
+    """Counters of every event."""
 
     env_steps: int
     updates: int

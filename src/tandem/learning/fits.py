@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from tandem.errors import SettingError, note
@@ -18,10 +18,10 @@ def of_length(s: Any, steps: int) -> Any:
     """The defaults of an algorithm for a run of `steps`: waiting takes a tenth of it at most."""
     most = {
         "learning_starts": steps // 10,
-        "replay_starts": steps // 10 // getattr(s, "rollout", 1),
+        "replay_starts": steps // 10 // s._as_dict().get("rollout", 1),
     }
-    waiting = {f.name: getattr(s, f.name) for f in fields(s) if f.name in most}
-    return replace(s, steps=steps, **{n: min(x, most[n]) for n, x in waiting.items()})
+    waiting = {n: min(x, most[n]) for n, x in s._as_dict().items() if n in most}
+    return replace(s, steps=steps, **waiting)
 
 
 def fitted(
@@ -33,7 +33,7 @@ def fitted(
         check(needs, s, devices)
     except SettingError as error:
         for name, value in error.instead.items():
-            if tries and name not in given and getattr(s, name) != value:
+            if tries and name not in given and s._as_dict().get(name) != value:
                 fit, _ = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
                 return fit, [_changed(s, fit, [n for n in error.instead if n in given])]
     return s, []
@@ -41,9 +41,9 @@ def fitted(
 
 def _changed(before: Any, after: Any, asked: list[str]) -> str:
     """A note on numbers that have changed to fit those that were asked for."""
-    pairs = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(after)]
-    changed = [f"{n} set to {new} instead of {old}" for n, old, new in pairs if new != old]
-    kept = [f"{n}={getattr(after, n)}" for n in asked] or ["the other settings"]
+    old, new = before._as_dict(), after._as_dict()
+    changed = [f"{n} set to {x} instead of {old[n]}" for n, x in new.items() if x != old[n]]
+    kept = [f"{n}={new[n]}" for n in asked] or ["the other settings"]
     return f"{' and '.join(changed)}, to fit {' and '.join(kept)}."
 
 
@@ -51,25 +51,25 @@ def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
     """The settings, without a deviation where no part of an action has one; with a note where a
     user has `given` it."""
     boxes = any(part.kind == "box" for _, part in action.parts or (("", action),))
-    usual = getattr(type(s)(), "log_std", None)
-    if boxes or "log_std" not in given or s.log_std == usual:
+    usual, log_std = (x._as_dict().get("log_std") for x in (type(s)(), s))
+    if boxes or "log_std" not in given or log_std == usual:
         return s
-    note(f"log_std={s.log_std} has no effect on actions that are not a Box.")
+    note(f"log_std={log_std} has no effect on actions that are not a Box.")
     return replace(s, log_std=usual)
 
 
 def note_few(s: Any, learners: int) -> None:
     """A note on a run that makes fewer than 100 updates, or none in its first half."""
-    rows, online = s.block * s.envs, getattr(s, "online", False)
-    kept = getattr(s, "replay_starts", 0) * s.block * learners
+    rows, values = s.block * s.envs, s._as_dict()
+    online, kept = values.get("online", False), values.get("replay_starts", 0) * s.block * learners
     waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
     blocks, first = -(-s.steps // rows), rows * (1 if online else waits + 1)
-    each = rows if getattr(s, "updates_per_call", 1) < 0 else s.update_rate * rows - online
+    each = rows if values.get("updates_per_call", 1) < 0 else s.update_rate * rows - online
     updates = round(online * blocks + each * max(0, blocks - waits))
     if updates < 100 or first > s.steps / 2:
         names = ["rollout", "envs", "learning_starts", "train_every"]
         names += [] if online else ["replay_starts"]
-        why = ", ".join(f"{n}={x}" for n in names if (x := getattr(s, n, 0)))
+        why = ", ".join(f"{n}={x}" for n in names if (x := values.get(n, 0)))
         note(
             f"This run makes {updates:,} updates in {s.steps:,} steps, the first after step "
             f"{first:,} ({why})."

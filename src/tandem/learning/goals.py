@@ -12,10 +12,12 @@ from tandem.envs.vector import closed_on_error
 from tandem.errors import SettingError
 from tandem.replay.hindsight import INFO, DictGoals, Info
 from tandem.spaces import Leaf, Spec
-from tandem.types import JSONDict
+from tandem.types import EnvKwargs, JSONDict, Tree
 
 
-def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> DictGoals:
+def goals_of(
+    env: EnvLike, kwargs: EnvKwargs | None, observation: Spec, copy_info: bool
+) -> DictGoals:
     """How the environment judges goals, by an environment made for nothing else, which is asked
     once, and with `copy_info` takes a step, to see the entries of its info. SettingError where it
     does not have goals as Gymnasium-Robotics has them."""
@@ -60,7 +62,7 @@ def _goals_of(
     return goals
 
 
-def _try(goals: DictGoals, seen: Any, info: Any, name: str) -> None:
+def _try(goals: DictGoals, seen: Tree, info: Info, name: str) -> None:
     """SettingError unless it judges two goals at once."""
     achieved, desired = (np.stack([seen[key]] * 2) for key in ("achieved_goal", "desired_goal"))
     try:

@@ -31,7 +31,9 @@ HERE = ("localhost", "127.0.0.1", "::1")
 OVER = b"over"
 
 
-def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
+def begin(
+    conf: Config, known: Spaces, network: object, optimizer: object
+) -> Companions | Launched | None:
     """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
     where it has all its devices itself."""
     if Launch.current is not None:
@@ -43,7 +45,7 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     return Companions(make, o.devices, o.device_timeout)
 
 
-def made(conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
+def made(conf: Config, known: Spaces, network: object, optimizer: object, rank: int) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
     generators = Generators(conf.seed)
     algorithm = build(conf, known, generators, network, optimizer, rank=rank)
@@ -147,13 +149,13 @@ class Launch:
         Launch.current = self
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """The others may go."""
         Launch.current = None
         self.store.set(f"run {self.runs}", OVER)
         self.said("left", range(1, self.count), GRACE)
 
-    def said(self, what: str, ranks: Any, seconds: float) -> dict[int, str]:
+    def said(self, what: str, ranks: range, seconds: float) -> dict[int, str]:
         """What those of these ranks have said within so many seconds who have said anything."""
         found: dict[int, str] = {}
         limit = time.monotonic() + seconds

@@ -11,7 +11,7 @@ from tandem.types import Array, JSONDict
 
 
 def carried(algorithm: Any) -> dict[str, Array]:
-    """What an algorithm carries from one block to the next."""
+    """The arrays that an algorithm carries from one block to the next."""
     memory = algorithm.memory
     if isinstance(memory, dict):
         return {f"memory/{n}": np.array(x) for n, x in memory.items()}

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms import teams
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import Algorithm, Call, Forward
 from tandem.algorithms.own import is_ours, name_of
-from tandem.backends.backend import Outcome
+from tandem.backends.backend import Backend, Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import fits, normalization
 from tandem.learning.learner_state import carried, load_carried, load_stored, stored
@@ -47,7 +47,7 @@ class Learner:
     block: int  # steps of each environment between calls
     updates: int  # made so far
 
-    def __init__(self, algorithm: Any, backend: Any, generators: Generators) -> None:
+    def __init__(self, algorithm: Any, backend: Backend, generators: Generators) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
         self.settings = algorithm.settings
         self.block, self.updates = self.settings.block, 0
@@ -56,7 +56,7 @@ class Learner:
         """Returns the metrics of the updates, averaged; none where there was no update."""
         raise NotImplementedError
 
-    def _made(self, outcome: Outcome) -> dict[str, float]:
+    def _count_updates(self, outcome: Outcome) -> dict[str, float]:
         self.updates += outcome.applied
         return checked(outcome, self.updates)
 
@@ -77,7 +77,7 @@ class Learner:
         raise NotImplementedError
 
 
-def compiled(algorithm: Any) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
+def compiled(algorithm: Algorithm) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
     """Its update, and that by a whole rollout, compiled: in this order in every process."""
     run, whole = algorithm.backend.compile(algorithm.update), algorithm.whole_update()
     return run, algorithm.backend.compile(whole) if whole else None
@@ -89,8 +89,8 @@ class RolloutLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
-        backend: Any,
+        algorithm: Algorithm,
+        backend: Backend,
         observation: Tree,
         generators: Generators,
         networks: dict[str, Forward],
@@ -129,12 +129,12 @@ class RolloutLearner(Learner):
         if self._first:
             settings = {n: x[:1] for n, x in schedule.items()}
             every = np.arange(self.rows, dtype=np.int32)[None]
-            metrics = self._made(self._first(data._replace(settings=settings), every))
+            metrics = self._count_updates(self._first(data._replace(settings=settings), every))
             schedule = {n: x[1:] for n, x in schedule.items()}
         outcome = self._run(
             data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32)
         )
-        metrics |= self._made(outcome)
+        metrics |= self._count_updates(outcome)
         if self._observations:
             self._observations.add(trajectory)
             self._observations.publish()
@@ -156,8 +156,8 @@ class ReplayLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
-        backend: Any,
+        algorithm: Algorithm,
+        backend: Backend,
         observation: Tree,
         action: Any,
         generators: Generators,
@@ -289,7 +289,7 @@ class ReplayLearner(Learner):
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
-            metrics.append(self._made(outcome))
+            metrics.append(self._count_updates(outcome))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
         self._waiting = None if self.updates > before else begin

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Forward
+from tandem.backends.backend import Backend, Network
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
 from tandem.envs.calls import EnvironmentCall
@@ -34,7 +35,7 @@ from tandem.networks.users import refuse_old_critics
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions, WorkerPool
 from tandem.spaces import Leaf, Spec, seen
-from tandem.types import Array, JSONDict
+from tandem.types import Array, JSONDict, Tree
 
 
 def learner_of(
@@ -75,7 +76,7 @@ class Loop:
     def __init__(
         self,
         algorithm: Any,
-        backend: Any,
+        backend: Backend,
         environments: Environments,
         generators: Generators,
         folder: Any = None,
@@ -83,7 +84,7 @@ class Loop:
         actor: Actor | None = None,
         learner: Learner | None = None,
         collector: type[Collector] = Collector,
-        workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Any]] | None = None,
+        workers: tuple[EnvFactory, WorkerOptions, Callable[[str], Network]] | None = None,
         goals: Any = None,
     ) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
@@ -202,7 +203,7 @@ class Loop:
         for call in calls if self.goals is not None and self.goals.env is not None else ():
             call.on(self.goals.env, self.collector.environments.name)
 
-    def _noise(self, begin: int) -> tuple[Any, Array]:
+    def _noise(self, begin: int) -> tuple[Actor | None, Tree]:
         """Who acts in the next block, and the randomness for it."""
         shape = (self.learner.block, self.collector.n)
         rng = self.generators("acting")
@@ -228,7 +229,7 @@ class Loop:
 
     # Saving
 
-    def state(self, replay: bool = True) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
+    def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
         """All that the next block depends on: JSON data, and arrays in groups. Changes nothing."""
         collector, collected = self.collector.state()
         learner, learned = self.learner.state(replay)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.backend import Network
-from tandem.envs.calls import layers
+from tandem.envs.calls import attributes_of, layers
 from tandem.envs.vector_state import inner_environment
 from tandem.errors import SettingError, note
 from tandem.math.moments import Moments
@@ -98,7 +98,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool
     known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
     around = environments.around
     for layer in [*layers(around), *layers(inner_environment(around))]:
-        held = vars(layer) if hasattr(layer, "__dict__") else {}
+        held = attributes_of(layer)
         name, remove = type(layer).__name__, f"Fix: remove {type(layer).__name__}"
         if "obs_rms" in held and getattr(layer, "update_running_mean", True):
             ours = "normalize_observations" in known and not (conf.own_network or conf.network)
@@ -117,7 +117,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool
 
 
 def statistics(
-    settings: Any, observation: Spec, networks: Mapping[str, Any]
+    settings: Any, observation: Spec, networks: Mapping[str, object]
 ) -> tuple[NetworkStatistics | None, RewardScale | None]:
     """Those of observations, in all of a backend's networks, and of rewards, as far as the settings
     ask for them."""
@@ -190,7 +190,9 @@ class RewardStandard:
         self.moments.load_state(state)
 
 
-def state(observations: NetworkStatistics | None, rewards: Any) -> dict[str, Array]:
+def state(
+    observations: NetworkStatistics | None, rewards: RewardScale | RewardStandard | None
+) -> dict[str, Array]:
     """The states of statistics of observations and of a RewardScale or RewardStandard, None where
     there are none, as flat names."""
     parts = _parts(observations, rewards)
@@ -198,7 +200,9 @@ def state(observations: NetworkStatistics | None, rewards: Any) -> dict[str, Arr
 
 
 def load_state(
-    observations: NetworkStatistics | None, rewards: Any, arrays: dict[str, Array]
+    observations: NetworkStatistics | None,
+    rewards: RewardScale | RewardStandard | None,
+    arrays: dict[str, Array],
 ) -> None:
     """Gives them back what `state` gave."""
     for name, part in _parts(observations, rewards).items():
@@ -207,7 +211,9 @@ def load_state(
         )
 
 
-def _parts(observations: NetworkStatistics | None, rewards: Any) -> dict[str, Any]:
+def _parts(
+    observations: NetworkStatistics | None, rewards: RewardScale | RewardStandard | None
+) -> dict[str, Moments | RewardScale | RewardStandard]:
     moments = observations.observations.moments if observations else {}
     seen = {f"observation/{k}": m for k, m in moments.items()}
     return seen | ({"reward": rewards} if rewards else {})

@@ -17,19 +17,19 @@ def settled(
     """Settings, options and their source: of an object, and where no `envs` is in `values`, for one
     environment. A rollout then has as many rows as it had, so that batches go on dividing it, and
     what is replayed in sequences is as many steps."""
-    n = chosen.envs
+    n, now = chosen.envs, chosen._as_dict()
     if not is_instance(env) or n == 1 or values.get("envs") is not None:
         return chosen, options, source
     changed: dict[str, Any] = {"envs": 1}
     said = "envs: 1, since the environment is one object"
-    if hasattr(chosen, "rollout") and values.get("rollout") is None:
-        changed["rollout"] = chosen.rollout * n
-        said += f" (rollout: {chosen.rollout * n}, as many rows as with {n})"
-        if chosen.recurrent and getattr(chosen, "sequence", None) == 0:
-            changed["sequence"] = chosen.rollout  # 0 is a whole rollout, which was shorter
+    if "rollout" in now and values.get("rollout") is None:
+        changed["rollout"] = now["rollout"] * n
+        said += f" (rollout: {changed['rollout']}, as many rows as with {n})"
+        if chosen.recurrent and now.get("sequence") == 0:
+            changed["sequence"] = now["rollout"]  # 0 is a whole rollout, which was shorter
         for name in ("replay_size", "replay_starts"):  # in sequences, which are longer now
-            if hasattr(chosen, name) and values.get(name) is None:
-                changed[name] = -(-getattr(chosen, name) // n)
+            if name in now and values.get(name) is None:
+                changed[name] = -(-now[name] // n)
     note(said)
     return replace(chosen, **changed), options, f"{source}; {said}"
 

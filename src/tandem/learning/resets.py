@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tandem.backends.backend import Network
+from tandem.backends.backend import Backend, Network
 from tandem.errors import SettingError
 from tandem.networks.plan import init
 
@@ -16,7 +14,7 @@ class Reset:
     numbers back to where they began (Nikishin et al. 2022, arXiv:2205.07802, section 4).
     SettingError where layers are not known, so that nobody can say how they are drawn."""
 
-    def __init__(self, backend: Any) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.backend = backend
         networks = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
         for name, network in networks.items():

@@ -3,8 +3,6 @@ other."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem.types import JSONDict
@@ -15,20 +13,20 @@ class Generators:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._made: dict[str, np.random.Generator] = {}
+        self._generators: dict[str, np.random.Generator] = {}
 
     def __call__(self, name: str) -> np.random.Generator:
-        if name not in self._made:
-            self._made[name] = np.random.Generator(
+        if name not in self._generators:
+            self._generators[name] = np.random.Generator(
                 np.random.PCG64(np.random.SeedSequence((self.seed, *name.encode())))
             )
-        return self._made[name]
+        return self._generators[name]
 
     def state(self) -> JSONDict:
         """As JSON data."""
-        return {name: g.bit_generator.state for name, g in self._made.items()}
+        return {name: g.bit_generator.state for name, g in self._generators.items()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state(self, state: JSONDict) -> None:
         for name, inner in state.items():
             self(name).bit_generator.state = inner
 

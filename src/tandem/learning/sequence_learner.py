@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.on_sequences import OnSequences
 from tandem.learning import fits, normalization
 from tandem.learning.learners import Learner, Span, averaged
 from tandem.learning.seeds import Generators
@@ -17,7 +18,7 @@ from tandem.replay.sequences import SequenceBuffer
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
 
-def buffer_for(algorithm: Any, observation: Tree, action: Any) -> SequenceBuffer | None:
+def buffer_for(algorithm: OnSequences, observation: Tree, action: Any) -> SequenceBuffer | None:
     """The buffer that its settings ask for."""
     s = algorithm.settings
     if s.replay == "none":
@@ -46,7 +47,7 @@ class SequenceLearner(Learner):
 
     def __init__(
         self,
-        algorithm: Any,
+        algorithm: OnSequences,
         backend: Any,
         observation: Tree,
         action: Any,
@@ -116,7 +117,7 @@ class SequenceLearner(Learner):
 
     def _update(
         self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False
-    ) -> tuple[dict[str, float], Any]:
+    ) -> tuple[dict[str, float], Array]:
         """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities.
         Fresh sequences are learned from under the noise that they were collected with, others under
         noise that is `redrawn`."""
@@ -133,7 +134,7 @@ class SequenceLearner(Learner):
                 self.settings.noisy, self.generators("noise/learning"), 1
             )
         outcome = self._run(rows._replace(settings=schedule))
-        return self._made(outcome), outcome.priority
+        return self._count_updates(outcome), outcome.priority
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data: JSONDict = {"updates": self.updates, "owed": self.owed}

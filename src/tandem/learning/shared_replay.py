@@ -33,7 +33,7 @@ class SharedReplay:
                 buffer.live_in(dict(self._memory[-1]))
 
     def of(self, i: int) -> tuple[Handle | None, JSONDict | None]:
-        """What actor-learner i is made with."""
+        """The arguments of actor-learner i."""
         return (self._memory[i].handle if self._memory else None), self.learned[i]
 
     def state(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:

@@ -12,17 +12,20 @@ from tandem.envs.vector_source import VectorSource, brought, named, other_number
 from tandem.envs.wrapped import wrapped
 from tandem.errors import SettingError, note
 from tandem.learning.config import Config, Options
-from tandem.types import EnvKwargs
+from tandem.types import EnvKwargs, JSONDict
 
 
-def refuse(source: VectorSource, values: dict[str, Any], options: Options) -> None:
+def refuse(source: VectorSource, values: JSONDict, options: Options) -> None:
     """SettingError where options do not go with a vector. values: what was given, by name."""
     name = source.name
-    for what in ("workers", "runners", "learners"):
-        if getattr(options, what) not in (0, 1 if what == "learners" else 0, "auto"):
+    for what, count in (
+        ("workers", options.workers),
+        ("runners", options.runners),
+        ("learners", options.learners),
+    ):
+        if count not in (0, 1 if what == "learners" else 0, "auto"):
             raise SettingError(
-                f"{what}={getattr(options, what)} is not supported with {name}, a vector of "
-                "environments.",
+                f"{what}={count} is not supported with {name}, a vector of environments.",
                 "one process: a vector steps its own environments",
                 f"leave {what} out; or give a single environment's id, or a function that makes "
                 "one.",
@@ -45,7 +48,7 @@ def refuse(source: VectorSource, values: dict[str, Any], options: Options) -> No
 
 def settled(
     source: VectorSource,
-    values: dict[str, Any],
+    values: JSONDict,
     chosen: Any,
     options: Options,
     seed: int,

@@ -163,8 +163,7 @@ class _Evaluation:
 
     def __init__(self, policy: PolicyNetwork, value: ValueNetwork | None, env: Any) -> None:
         self.policy, self.value = policy, value
-        inner, name = getattr(env, "unwrapped", env), "get_env_result"
-        self.result = getattr(env, name, None) or getattr(inner, name, None)
+        self.result = _method(env, "get_env_result")
 
     def __call__(self, node: BaseNode) -> float:
         if node.terminal:
@@ -196,17 +195,21 @@ class _Evaluation:
         return value
 
 
+def _method(env: object, name: str) -> Callable[..., Any] | None:
+    # of the environment, or of the one that it wraps
+    return getattr(env, name, None) or getattr(getattr(env, "unwrapped", env), name, None)
+
+
 def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
     """Returns the function from (state, action) to (next state, whether the game is over)."""
-    for owner in (env, getattr(env, "unwrapped", env)):
-        if simulate := getattr(owner, "simulate", None):
+    if simulate := _method(env, "simulate"):
 
-            def simulated(state: State, action: Hashable) -> tuple[State, bool]:
-                # it may write into the state, or return the same array each time
-                after, over = simulate(_own(state), action)
-                return _own(after), over
+        def simulated(state: State, action: Hashable) -> tuple[State, bool]:
+            # it may write into the state, or return the same array each time
+            after, over = simulate(_own(state), action)
+            return _own(after), over
 
-            return simulated
+        return simulated
     inner = getattr(env, "unwrapped", env)
     if not hasattr(env, "reset") or not hasattr(inner, "state"):
         raise EnvironmentFault(

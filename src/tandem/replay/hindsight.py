@@ -52,7 +52,7 @@ class Info(dict[Any, Any]):
 
 
 class Goals(Protocol):
-    """What hindsight has to know of goals."""
+    """The goals of an environment, as hindsight uses them."""
 
     def achieved(self, obs: Tree) -> Array:
         """The goals [B, ...] that observations [B, ...] reach."""

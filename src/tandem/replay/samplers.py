@@ -24,7 +24,7 @@ class Draw(NamedTuple):
 
 
 class Sampler:
-    """What a learner calls of any sampler."""
+    """The interface of samplers."""
 
     steps = 1  # of the sequences that the drawn rows begin
 

@@ -206,7 +206,7 @@ class SequenceBuffer:
 def _arrays(
     capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, tuple[tuple[int, ...], str]]:
-    """What is allocated: name -> (shape, dtype)."""
+    """The arrays to allocate: name -> (shape, dtype)."""
     shapes = {
         n: ((1 if n.endswith("_state") else steps + 1, capacity, *shape), dtype)
         for n, (shape, dtype) in columns.items()

@@ -258,7 +258,7 @@ def touches_only_its_own(
     done: list[str] = []
     while not names or len(done) < len(names):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
-        algorithm, backend = loop.algorithm, loop.backend
+        algorithm, backend = loop.algorithm, loop.algorithm.backend
         minimize_joint, trust_region_step = backend.minimize, backend.trust_region_step
         calls: list[Any] = []
 

@@ -188,7 +188,7 @@ def the_update_is_the_backends() -> None:
     weight = np.ones(rows, np.float32)
     data = Batch(normal(rows, 4), rng.integers(0, 2, rows), weight=weight, extra=extra)
     at = np.stack([rng.permutation(rows)[:32] for _ in range(8)]).astype(np.int32)
-    settings = {n: np.repeat(x[0, :1], 8) for n, x in one._said(1).settings.items()}
+    settings = {n: np.repeat(x[0, :1], 8) for n, x in one._inputs(1).settings.items()}
     first = [np.array(x) for x in blocks.updates.current()]
     device = tree_map(jnp.asarray, data)
     traced = jax.jit(lambda v: blocks.updates(v, device, settings, at, jnp.bool_(True)))
