@@ -198,6 +198,11 @@ def declared(kind: type) -> list[Declared]:
     return [Declared(f.name, f.default, **metadata[f.name]) for f in fields(kind)]
 
 
+def by_name(settings: Any) -> dict[str, Any]:
+    """The values of settings by name."""
+    return {f.name: getattr(settings, f.name) for f in fields(settings)}
+
+
 def offered(kind: type) -> list[Declared]:
     """The settings of a class that can be anything but what they are: without those that it
     `lacks`, which it has inherited and refuses, and those that have an effect with these alone."""

@@ -124,7 +124,7 @@ PLAIN, AUTO = {"vectorization": "plain"}, {"vectorization": "auto"}
     ("_refuse_parts", wrapped, {"parts": True}, "with batch_size=num_envs", {"parts": False}),
     ("Reader.last", stepped, GAPS, "put the last", WHOLE),
     ("Reader.numbers", stepped, {"vector": Odd}, "reward as an array", {"vector": Counters}),
-    ("VectorSource._made", built, ONE, "gymnasium.vector.SyncVectorEnv([make] * 8)", MANY),
+    ("VectorSource._make", built, ONE, "gymnasium.vector.SyncVectorEnv([make] * 8)", MANY),
     ("function_source", built, {"build": needs}, "arguments in env_kwargs=", {"size": 3}),
     ("function_source", built, {"build": needs}, "build them", {"build": partial(needs, size=3)}),
     ("vectors.py:refuse 2", run, {"opponents": 2}, "leave opponents out", {"opponents": 0}),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -139,10 +139,6 @@ class Settings:
     normalize_observations = False
     normalize_rewards = False
     standardize_rewards = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The settings by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def settled(self, given: Iterable[str]) -> Self:
         """Itself, with what some settings imply for others in place of their defaults; those that

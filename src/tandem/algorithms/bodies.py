@@ -15,6 +15,7 @@ from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
 from tandem.networks.simbav2 import simbav2
 from tandem.networks.weight_norm import weight_normed
+from tandem.settings import by_name
 from tandem.spaces import Leaf, Spec
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def refuse_ignored(
     if kind.__module__.startswith("tandem."):
         return
     for name, plain in PLAIN.items():
-        asked, usual = settings.as_dict()[name], replace(settings, **{name: plain})
+        asked, usual = by_name(settings)[name], replace(settings, **{name: plain})
         if asked != plain and roles == kind.roles(observation, action, usual):
             raise SettingError(
                 f"{name}={asked!r} has no effect on the algorithm's own networks.",
@@ -129,7 +130,7 @@ def note_ignored(
         roles = kind.roles(*spaces, settings).items()
         return {n: r if r.ours else heads and (r.head_on_body, r.units) for n, r in roles}
 
-    usual, now, idle = type(settings)().as_dict(), settings.as_dict(), list[str]()
+    usual, now, idle = by_name(type(settings)()), by_name(settings), list[str]()
     for name in {"hidden", "critic_hidden", "activation", *PLAIN} & set(given):
         plain = usual[name]
         with suppress(SettingError):  # a body may need the width that was given
@@ -156,7 +157,7 @@ def beside_custom(settings: Settings, given: Iterable[str], network: object) -> 
     """The settings for a custom `network`, with a note on what nobody has `given` and gives way."""
     for name, (value, why) in BESIDE_CUSTOM.items():
         fits = name == "share" and isinstance(network, dict)
-        if name not in given and not fits and settings.as_dict().get(name, value) != value:
+        if name not in given and not fits and by_name(settings).get(name, value) != value:
             settings = replace(settings, **{name: value})
             note(f"{name} set to {value} instead of {not value}: {why}.")
     return settings
@@ -173,10 +174,10 @@ def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, 
 def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
     """SettingError where the settings ask for another body than that of plain dense layers, by any
     of these options, or by any, of an algorithm that has `expected` in its place."""
-    if odd := [n for n in options or PLAIN if settings.as_dict()[n] != PLAIN[n]]:
+    if odd := [n for n in options or PLAIN if by_name(settings)[n] != PLAIN[n]]:
         raise SettingError(
             f"{name} does not support "
-            f"{' and '.join(f'{n}={settings.as_dict()[n]!r}' for n in odd)}.",
+            f"{' and '.join(f'{n}={by_name(settings)[n]!r}' for n in odd)}.",
             expected,
             f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
         )

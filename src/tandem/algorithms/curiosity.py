@@ -18,7 +18,7 @@ from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, Source, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Plan, Twin, width
-from tandem.settings import Needs
+from tandem.settings import Needs, by_name
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -39,7 +39,7 @@ def check(name: str, observation: Spec, settings: Any) -> None:
         "value_norm": "values in the units of rewards; intrinsic rewards are already standardized",
     }
     for other, none in odd.items():
-        if (value := settings.as_dict().get(other, none)) != none:
+        if (value := by_name(settings).get(other, none)) != none:
             raise SettingError(
                 f"{name} with intrinsic='rnd' does not support {other}={value!r}.",
                 why[other],

@@ -16,7 +16,7 @@ from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
 from tandem.networks.defaults import Role, Source
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, by_name, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 
@@ -95,7 +95,7 @@ class MAPPO(PPO):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        if odd := [n for n in REFUSED if settings.as_dict()[n]]:
+        if odd := [n for n in REFUSED if by_name(settings)[n]]:
             raise SettingError(
                 f"mappo does not support {odd[0]}=True.",
                 "a separate actor and critic, and raw observations and rewards",

@@ -20,7 +20,7 @@ from tandem.math.masks import masked
 from tandem.networks.attention import RELU, Decoder, EncoderBlock
 from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense, LayerNorm, Plan
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, by_name, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -100,9 +100,9 @@ class MAT(MAPPO):
     def check(cls, observation: Spec, action: Leaf, settings: MATSettings) -> None:
         bodies.refuse("mat", settings, "its own transformer, with layer norm")
         super().check(observation, action, settings)
-        if odd := [n for n, usual in REFUSED.items() if settings.as_dict()[n] != usual]:
+        if odd := [n for n, usual in REFUSED.items() if by_name(settings)[n] != usual]:
             raise SettingError(
-                f"mat does not support {odd[0]}={settings.as_dict()[odd[0]]!r}.",
+                f"mat does not support {odd[0]}={by_name(settings)[odd[0]]!r}.",
                 "a transformer without recurrence, Gaussian or Beta noise, and raw observations "
                 "and rewards",
                 f"give {odd[0]}={REFUSED[odd[0]]!r}; value_norm already standardizes values.",

@@ -10,6 +10,7 @@ from tandem.algorithms import own
 from tandem.errors import EngineError, SettingError, note
 from tandem.learning.config import Options
 from tandem.parallel.choice import has_gpu
+from tandem.settings import by_name
 from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
@@ -41,11 +42,11 @@ def obstacles(
     elif kind.needs == "sequences":
         yield f"{name}, which replays sequences", CHOOSE
     for what, usual in NOT_COMPILED.items():
-        if (value := settings.as_dict().get(what, usual)) != usual:
+        if (value := by_name(settings).get(what, usual)) != usual:
             yield f"{what}={value}", f"give {what}={usual!r}"
     if kind.needs == "transitions":
         for what in ("normalize_observations", "normalize_rewards"):
-            if settings.as_dict()[what]:
+            if by_name(settings)[what]:
                 yield f"{what}=True for replayed transitions", f"give {what}=False"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"

@@ -13,7 +13,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm, ReplaySettings, Settings
 from tandem.envs.atari import Preprocessing
 from tandem.errors import EngineError, SettingError, note
-from tandem.settings import Needs, Schedule, apply, check_ranges, setting
+from tandem.settings import Needs, Schedule, apply, by_name, check_ranges, setting
 from tandem.types import JSONDict
 
 REMOTE = Needs(lambda s: s.runners or s.learners != 1, runners=2)
@@ -320,7 +320,7 @@ def restarted(conf: Config, at: int, why: str) -> Config:
 
 def plain(settings: Settings) -> JSONDict:
     """Settings as JSON data."""
-    return {n: str(x) if isinstance(x, Schedule) else x for n, x in settings.as_dict().items()}
+    return {n: str(x) if isinstance(x, Schedule) else x for n, x in by_name(settings).items()}
 
 
 def from_json(data: JSONDict, kind: type[Algorithm]) -> Config:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.errors import SettingError, note
 from tandem.learning.devices import check_even, multiples
-from tandem.settings import nearest_multiple
+from tandem.settings import by_name, nearest_multiple
 from tandem.spaces import Leaf
 
 
@@ -18,9 +18,9 @@ def of_length(s: Any, steps: int) -> Any:
     """The defaults of an algorithm for a run of `steps`: waiting takes a tenth of it at most."""
     most = {
         "learning_starts": steps // 10,
-        "replay_starts": steps // 10 // s.as_dict().get("rollout", 1),
+        "replay_starts": steps // 10 // by_name(s).get("rollout", 1),
     }
-    waiting = {n: min(x, most[n]) for n, x in s.as_dict().items() if n in most}
+    waiting = {n: min(x, most[n]) for n, x in by_name(s).items() if n in most}
     return replace(s, steps=steps, **waiting)
 
 
@@ -33,7 +33,7 @@ def fitted(
         check(needs, s, devices)
     except SettingError as error:
         for name, value in error.instead.items():
-            if tries and name not in given and s.as_dict().get(name) != value:
+            if tries and name not in given and by_name(s).get(name) != value:
                 fit, _ = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
                 return fit, [_changed(s, fit, [n for n in error.instead if n in given])]
     return s, []
@@ -41,7 +41,7 @@ def fitted(
 
 def _changed(before: Any, after: Any, asked: list[str]) -> str:
     """A note on numbers that have changed to fit those that were asked for."""
-    old, new = before.as_dict(), after.as_dict()
+    old, new = by_name(before), by_name(after)
     changed = [f"{n} set to {x} instead of {old[n]}" for n, x in new.items() if x != old[n]]
     kept = [f"{n}={new[n]}" for n in asked] or ["the other settings"]
     return f"{' and '.join(changed)}, to fit {' and '.join(kept)}."
@@ -51,7 +51,7 @@ def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
     """The settings, without a deviation where no part of an action has one; with a note where a
     user has `given` it."""
     boxes = any(part.kind == "box" for _, part in action.parts or (("", action),))
-    usual, log_std = (x.as_dict().get("log_std") for x in (type(s)(), s))
+    usual, log_std = (by_name(x).get("log_std") for x in (type(s)(), s))
     if boxes or "log_std" not in given or log_std == usual:
         return s
     note(f"log_std={log_std} has no effect on actions that are not a Box.")
@@ -60,7 +60,7 @@ def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
 
 def note_few(s: Any, learners: int) -> None:
     """A note on a run that makes fewer than 100 updates, or none in its first half."""
-    rows, values = s.block * s.envs, s.as_dict()
+    rows, values = s.block * s.envs, by_name(s)
     online, kept = values.get("online", False), values.get("replay_starts", 0) * s.block * learners
     waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
     blocks, first = -(-s.steps // rows), rows * (1 if online else waits + 1)

@@ -9,6 +9,7 @@ from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.vector_env import is_vector
 from tandem.errors import note
 from tandem.learning.config import Options
+from tandem.settings import by_name
 
 
 def settled(
@@ -17,7 +18,7 @@ def settled(
     """Settings, options and their source: of an object, and where no `envs` is in `values`, for one
     environment. A rollout then has as many rows as it had, so that batches go on dividing it, and
     what is replayed in sequences is as many steps."""
-    n, now = chosen.envs, chosen.as_dict()
+    n, now = chosen.envs, by_name(chosen)
     if not is_instance(env) or n == 1 or values.get("envs") is not None:
         return chosen, options, source
     changed: dict[str, Any] = {"envs": 1}
