@@ -31,6 +31,7 @@ settings.load_profile("tandem")
 
 
 COMPILED = pytest.StashKey[str]()
+KERAS = pytest.StashKey[bool]()
 BEGAN = pytest.StashKey[float]()
 # Seconds of a processor that a folder's tests may take in `make test`: about half as many more as
 # they took on two cores of an AMD EPYC in November 2026. Lower them where tests get quicker. Where
@@ -68,6 +69,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if COMPILED in config.stash:
         shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
+
+
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Keras reads KERAS_BACKEND once in a process, so a later test on another backend would fail."""
+    if "keras" in sys.modules and KERAS not in item.session.stash:
+        item.session.stash[KERAS] = True  # the first test is told
+        pytest.fail("imports Keras into the process of all tests; Fix: framework='torch' there.")
 
 
 # --- seconds of a processor, by folder ------------------------------------------------------------

@@ -135,7 +135,7 @@ def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Pat
 @pytest.mark.parametrize(
     "runs, notes, interval",
     [
-        (1, ["PPO has 1 run", "DQN has 1 run", "with 1 and 1 runs, .* by chance 100%"], False),
+        (1, ["1 run per environment of PPO, DQN: .* no interval"], False),
         (3, ["PPO has 3 runs .* 75%", "DQN has 3 runs", "with 3 and 3 runs, .* chance 10%"], True),
         (4, ["PPO has 4 runs .* 88%", "DQN has 4 runs"], True),
         (5, [], True),

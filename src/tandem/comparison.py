@@ -314,10 +314,9 @@ def is_too_few(x: int, y: int, tasks: int) -> bool:
 def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) -> list[str]:
     notes = []
     if single := [name for name, matrix in matrices.items() if len(matrix) == 1]:
-        verb, names = "has" if len(single) == 1 else "have", ", ".join(single)
         notes.append(
-            f"{names} {verb} 1 run per environment: the variation between runs is "
-            "unknown, and there is no interval."
+            f"1 run per environment of {', '.join(single)}: the variation between runs is unknown, "
+            "and there is no interval."
         )
     for name, matrix in matrices.items():
         if 1 < (runs := len(matrix)) < FEW:

@@ -652,7 +652,7 @@ def test_processes_that_cannot_begin_end_the_sweep(place, monkeypatch) -> None:
 
 WRITERS = {
     "journal.log": "optuna.storages.journal.JournalFileBackend.append_logs",
-    "trials.csv": "tandem.tuning.sweep_report.write_table",
+    "trials.csv": "tandem.tuning.sweep_report.csv.writer",
     "entry.toml": "tandem.tuning.sweep_report.Path.write_text",
 }
 

@@ -206,8 +206,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
-        out = view(self.actor, obs)
-        return self.squashed.sample_log_prob(out, noise)
+        return self.squashed.sample_log_prob(view(self.actor, obs), noise)
 
     def value(
         self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array

@@ -104,8 +104,7 @@ class SeedRun:
     @property
     def failure(self) -> str:
         """The end of its log."""
-        tail = self.log.read_text(errors="replace").rstrip().splitlines()[-12:]
-        return "\n".join(tail)
+        return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-12:])
 
     @property
     def was_refused(self) -> bool:

@@ -47,8 +47,7 @@ def text_curve(lines: Sequence[Line], width: int, height: int) -> list[str]:
         for i, j in zip(down.tolist(), across.tolist(), strict=True):
             cells[i][j] = mark
     rows = [f"{labels.get(i, ''):>{room}} |{''.join(row).rstrip()}" for i, row in enumerate(cells)]
-    end = f"{last:,.0f} steps"
-    return [*rows, f"{'':>{room}} 0{end:>{columns}}"]
+    return [*rows, f"{'':>{room}} 0{f'{last:,.0f} steps':>{columns}}"]
 
 
 def _finite(line: Line) -> Line:

@@ -235,8 +235,8 @@ class Stepped(Environments):
                 failed.append(error)
         if failed:
             raise failed[0]
-        for j, (x, saved) in enumerate(zip(leaves(obs), _saved_leaves(arrays), strict=True)):
-            if x.tobytes() != saved.tobytes():
+        for j, x in enumerate(leaves(obs)):
+            if x.tobytes() != (saved := arrays[f"obs/{j}"]).tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
                 raise not_resumable(
                     self.name, same.index(False), f"its observation (array {j}) differs"
@@ -444,7 +444,3 @@ def not_resumable(name: str, env: int | None, why: str) -> UnrepeatableError:
         "sample every random number from self.np_random, which reset(seed=...) seeds, and reset "
         "all state that changes; or train without interruption.",
     )
-
-
-def _saved_leaves(arrays: Arrays) -> list[Array]:
-    return [arrays[f"obs/{j}"] for j in range(sum(key.startswith("obs/") for key in arrays))]

@@ -41,16 +41,13 @@ class Policy(Seeded, ABC):
             )
         return int(self.choose(values, step))
 
-    def _at_random(self, values: Array) -> Array:
-        return self.rng.integers(values.shape[-1], size=values.shape[:-1])
-
     def _or_random(self, eps: float, best: Array, values: Array) -> Array:
         """`best`, or with probability eps any action."""
         if best.size == 1:  # the same numbers, drawn three times as fast
             explore, action = self.rng.random() < eps, self.rng.integers(values.shape[-1])
             return np.full(best.shape, action) if explore else best
         explore = self.rng.random(best.shape) < eps
-        return np.where(explore, self._at_random(values), best)
+        return np.where(explore, self.rng.integers(values.shape[-1], size=values.shape[:-1]), best)
 
     def _draw(self, probabilities: Array) -> Array:
         """Actions [...] drawn by probabilities [..., n]."""

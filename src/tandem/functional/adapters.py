@@ -78,7 +78,8 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         obs, state = self.inner.reset_env(key, self.params)
-        return _strong(state), in_space(self.observation_space, obs, _cast)
+        # numbers of Python among its entries become arrays
+        return jax.tree.map(jnp.asarray, state), in_space(self.observation_space, obs, _cast)
 
     def step(self, key: Array, state: Tree, action: Array) -> TimeStep:
         obs, after, reward, over, _ = self.inner.step_env(key, state, action, self.params)
@@ -228,11 +229,6 @@ def _cast(space: spaces.Space, x: Array) -> Array:
     """An array in the dtype of its space, which gymnax does not always keep to."""
     dtype = jnp.int32 if isinstance(space, spaces.Discrete) else space.dtype
     return jnp.asarray(x).astype(dtype)
-
-
-def _strong(state: Tree) -> Tree:
-    """Numbers of Python among a state's entries as arrays."""
-    return jax.tree.map(jnp.asarray, state)
 
 
 def _formed(x: Array, like: Array) -> Array:

@@ -100,15 +100,10 @@ def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Sett
 
 
 def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:
-    """Writes trials.csv."""
-    with writing(folder / TABLE, plan.to_resume(folder)):
-        write_table(trials, folder / TABLE)
-
-
-def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
-    """A row for each trial."""
-    names = list(dict.fromkeys(name for t in trials for name in t.settings))
-    with path.open("w", encoding="utf-8", newline="") as file:
+    """Writes trials.csv, with a row for each trial."""
+    names, path = list(dict.fromkeys(name for t in trials for name in t.settings)), folder / TABLE
+    fix = plan.to_resume(folder)
+    with writing(path, fix), path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(
             ["trial", "state", "return", "evaluations", "steps", "seconds", *names, "why"]

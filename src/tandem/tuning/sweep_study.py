@@ -82,8 +82,7 @@ class Plan:
     @property
     def names(self) -> JSONDict:
         """What may lead to code, as in a run's config.json."""
-        own_env = "env" in self.own
-        return asdict(self) | {"own_env": own_env, "options": self.given}
+        return asdict(self) | {"own_env": "env" in self.own, "options": self.given}
 
     def to_resume(self, folder: Path) -> str:
         """What to do where something ends the sweep that is no fault of a trial's."""
