@@ -71,6 +71,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
 
 
+@pytest.hookimpl(trylast=True)  # after what the test began is closed
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Keras reads KERAS_BACKEND once in a process: later tests on another backend would fail."""
     if "keras" in sys.modules and KERAS not in item.session.stash:
