@@ -10,7 +10,7 @@ import torch
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.algorithms.remembering import Following
+from tandem.algorithms.remembering import Unrolled
 from tandem.backends.sharding import divides, shard, spread
 from tandem.collect.trained_agent import Agent
 from tandem.envs import factory
@@ -356,7 +356,7 @@ def test_stored_states_are_those_that_acting_and_judging_had() -> None:
     algorithm, ring = loop.algorithm, loop.learner.ring
     rows = algorithm.steps(batch._replace(noise=()))
     assert rows.reward.shape == (4 * 80,) and rows.extra["burn_in"]["start"].shape == (3 * 80,)
-    said = Following(rows).now(Asked(loop, "actor"), rows.obs)
+    said = Unrolled(rows).now(Asked(loop, "actor"), rows.obs)
     np.testing.assert_allclose(said, rows.action, atol=1e-5)
     assert 10 < rows.extra["start"].sum() < 100 and np.ptp(said) > 0.01
 

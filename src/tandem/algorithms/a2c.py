@@ -47,7 +47,7 @@ class A2CSettings(JointSettings):
 class A2C(OnPolicy):
     Settings = A2CSettings
     preparing = ("critic",)
-    remembers = False
+    needs_old_policy = False
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class A2C(OnPolicy):
         out, value = self.outputs(b)
         # section 4, algorithm S3
         score = self.policy.log_prob(out, b.action) * b.extra["advantage"]
-        error = self.of_both((value - b.extra["return"]) ** 2)
+        error = self.sum_over_rewards((value - b.extra["return"]) ** 2)
         entropy = self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
         return self.with_curiosity(loss, {"value_loss": error, "entropy": entropy}, b)

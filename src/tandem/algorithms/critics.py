@@ -63,7 +63,7 @@ class CriticSettings:
     v_max: float = v_max()
 
 
-def meaning(settings: Any, choices: int = 1) -> ActionValues:
+def values_of(settings: Any, choices: int = 1) -> ActionValues:
     """What a critic's output means, of so many choices; of actions that enter it there is one."""
     if settings.values == "categorical":
         return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)

@@ -113,8 +113,8 @@ class CrossQ(SAC):
             own, later = [x[:rows] for x in out], [x[rows:] for x in out]
             return self.categorical_loss(b, own, later, log_prob[..., None])
         both = self.value(self.qs, now, obs, action)
-        soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
+        next_value = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = (q[:rows] for q in both)
         aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux

@@ -73,11 +73,11 @@ class DDPG(Deterministic):
         self.begin_memories(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
-        now, then = self.views(b)
-        action = self.choice(self.actor_target, then, b.next_obs)
-        later = then(self.q_target, b.next_obs, action)[..., 0]
-        reward, discount, later = self.ahead(b, b.reward, later)
-        y = ops.of(b.reward).stop_gradient(reward + discount * later)
+        now, next_ = self.views(b)
+        action = self.choice(self.actor_target, next_, b.next_obs)
+        next_q = next_(self.q_target, b.next_obs, action)[..., 0]
+        reward, discount, next_q = self.over_n_steps(b, b.reward, next_q)
+        y = ops.of(b.reward).stop_gradient(reward + discount * next_q)
         q = now(self.q, b.obs, b.action)[..., 0]
         return (q - y) ** 2, {"q": q, **priorities.erring(self.settings, q - y)}
 

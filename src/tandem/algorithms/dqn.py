@@ -229,7 +229,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
             return QuantileValues(choices, settings.quantiles, settings.kappa)
         if settings.values == "implicit":
             return ImplicitValues(choices, settings.acting_fractions, settings.kappa)
-        return critics.meaning(settings, choices)
+        return critics.values_of(settings, choices)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
@@ -257,32 +257,32 @@ class DQN(remembering.RecurrentReplayAlgorithm):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         values, s = self.values, self.settings
-        now, then = self.views(b)
-        fraction, later = b.noise or (None, None)
+        now, next_ = self.views(b)  # networks at the states, and at those that follow
+        fraction, next_fraction = b.noise or (None, None)
         out = now(self.q, values.entering(b.obs, fraction))
-        after = then(self.target, values.entering(b.next_obs, later))
+        next_out = next_(self.target, values.entering(b.next_obs, next_fraction))
         reward, policy = b.reward, None
         if s.double:
-            selector = self._allowed(then, self.q, b.next_obs, training=False)
-        elif later is None:
-            # what is forbidden there is no maximum
-            selector = masked(values.part(after), b.next_obs, self.action)
+            next_q = self._allowed(next_, self.q, b.next_obs, training=False)
+        elif next_fraction is None:
+            # forbidden actions are no maximum
+            next_q = masked(values.part(next_out), b.next_obs, self.action)
         else:
-            selector = self._allowed(then, self.target, b.next_obs)
+            next_q = self._allowed(next_, self.target, b.next_obs)
         if s.munchausen:
             reward, policy = munchausen(
                 self._allowed(now, self.target, b.obs),
                 b.action,
                 b.reward,
                 b.discount,
-                selector,
+                next_q,
                 s.munchausen_alpha,
                 s.munchausen_temperature,
                 s.munchausen_clip,
             )
-        reward, discount, after, selector = self.ahead(b, reward, after, selector)
+        reward, discount, next_out, next_q = self.over_n_steps(b, reward, next_out, next_q)
         loss, error = values.loss(
-            out, b.action, reward, discount, after, selector, policy, fraction=fraction
+            out, b.action, reward, discount, next_out, next_q, policy, fraction=fraction
         )
         return loss, {"error": error}
 

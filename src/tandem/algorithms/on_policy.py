@@ -194,7 +194,7 @@ class OnPolicy(base.Algorithm):
     needs = "rollouts"
     acting: ClassVar[tuple[str, ...]] = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
-    remembers: ClassVar[bool] = True  # whether the losses need the policy that acted
+    needs_old_policy: ClassVar[bool] = True  # whether the losses need the policy that acted
     row_extras: ClassVar[tuple[str, ...]] = ()  # what of a trajectory's extra the losses need
 
     def __init__(
@@ -314,8 +314,8 @@ class OnPolicy(base.Algorithm):
         value = self.output(self.critic, b)
         return self.output(self.actor, b), value if self.curiosity else value[..., 0]
 
-    def of_both(self, error: Array) -> Array:
-        """Errors of values [rows]; [rows, 2], of both kinds of reward, are added up."""
+    def sum_over_rewards(self, error: Array) -> Array:
+        """With intrinsic rewards the sum of both errors [rows, 2], else the errors [rows]."""
         return ops.of(error).sum(error, -1) if self.curiosity else error
 
     def with_curiosity(
@@ -402,7 +402,7 @@ class OnPolicy(base.Algorithm):
         extra |= {n: t.extra[n].reshape(-1) for n in self.row_extras if n in t.extra}
         rows = Batch(obs, action, weight=t.valid.reshape(-1).astype(np.float32), extra=extra)
         if not self.sequence:
-            if self.remembers:
+            if self.needs_old_policy:
                 policy = (
                     masked(networks["actor"](self.network_input("actor", obs)), obs, self.action)
                     if policy is None
@@ -419,7 +419,7 @@ class OnPolicy(base.Algorithm):
         )
         policy = masked(policy, obs, self.action)
         extra |= {"start": start.reshape(-1)} | (
-            self.behaviour_outputs(policy, action) if self.remembers else {}
+            self.behaviour_outputs(policy, action) if self.needs_old_policy else {}
         )
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
         states = {

@@ -130,10 +130,10 @@ class PPO(OnPolicy):
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.outputs(b)
-        gain, kl, entropy = self.policy_terms(out, b)
-        error = self.value_error(value, b.extra)
-        loss = self.settings.value_weight * error - gain  # eq. 9, negated
-        aux = {"kl": kl, "value_loss": error, "entropy": entropy}
+        objective, kl, entropy = self.policy_terms(out, b)
+        value_loss = self.value_loss(value, b.extra)
+        loss = self.settings.value_weight * value_loss - objective  # eq. 9, negated
+        aux = {"kl": kl, "value_loss": value_loss, "entropy": entropy}
         return self.with_curiosity(loss, aux, b)
 
     def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
@@ -142,17 +142,17 @@ class PPO(OnPolicy):
         log_ratio = self.policy.log_prob(out, b.action) - b.extra["log_prob"]
         ratio, clip = ops.of(log_ratio).exp(log_ratio), b.settings["clip"]
         entropy = self.policy.entropy(out)
-        gain = clipped_surrogate(ratio, b.extra["advantage"], clip)  # eq. 7
-        return gain + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
+        surrogate = clipped_surrogate(ratio, b.extra["advantage"], clip)  # eq. 7
+        return surrogate + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
 
-    def value_error(self, value: Array, old: dict[str, Array]) -> Array:
-        """The value loss, in units of the returns' standard deviation where values are learned
-        standardised."""
+    def value_loss(self, value: Array, old: dict[str, Array]) -> Array:
+        """(V - R)^2, without a factor of 1/2, clipped or Huber's if the settings say so; with
+        `value_norm` in units of the standard deviation of returns. [rows]"""
         s, clip = self.settings, self.settings.value_clip
         target, before = old["return"], old["value"]
         if s.value_norm != "no":
             value, target, before = (x / old["scale"] for x in (value, target, before))
-        return self.of_both(clipped_value_loss(value, before, target, clip, s.value_huber))
+        return self.sum_over_rewards(clipped_value_loss(value, before, target, clip, s.value_huber))
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         batch = super().prepare(trajectory, networks)

@@ -105,35 +105,37 @@ def check(settings: Any) -> None:
         )
 
 
-class Alone:
-    """Observations as networks without a memory see them."""
+class Memoryless:
+    """Feed-forward networks: an output depends on its own row alone."""
 
     def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         return network(obs if action is None else {"obs": obs, "action": action}, **options)
 
-    then = now
+    next = now
 
 
-class Following:
-    """The steps of sequences as networks with a memory see them: `now` each after those before it,
-    `then` what followed each of them after that step. Rows are time first."""
+class Unrolled:
+    """Recurrent networks unrolled over the sequences of a batch, time first: `now` gives the output
+    at each step, with the state that the steps before it left; `next` at the observation that
+    followed, one step on from there. The states of `now` are kept, and made first if `next` needs
+    them: of a target, which is asked about the next states alone."""
 
     def __init__(self, b: Batch) -> None:
         self._batch = b
-        self._after: dict[str, Array] = {}  # states after each step
+        self._states: dict[str, Array] = {}  # by network, after each step
 
     def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         b = self._batch
         first = self._burned_in(network, action is not None)
         out = _called(network, obs, first, b.extra["start"], action, options)
-        self._after[network.name] = out[:, -first.shape[-1] :]
+        self._states[network.name] = out[:, -first.shape[-1] :]
         return out[:, : -first.shape[-1]]
 
-    def then(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
+    def next(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         b = self._batch
-        if network.name not in self._after:
+        if network.name not in self._states:
             self.now(network, b.obs, None if action is None else b.action, **options)
-        state = self._after[network.name]
+        state = self._states[network.name]
         out = _called(network, obs, state, 0.0 * b.extra["start"], action, options)
         return out[:, : -state.shape[-1]]
 
@@ -177,14 +179,14 @@ class RecurrentReplayAlgorithm(base.Algorithm):
 
     def views(self, b: Batch) -> tuple[View, View]:
         """How networks are asked about the observations of a batch, and about what followed."""
-        views = Following(b) if self.sequence else Alone()
-        return views.now, views.then
+        views = Unrolled(b) if self.sequence else Memoryless()
+        return views.now, views.next
 
     def steps(self, b: Batch) -> Batch:
         """The batch as rows, one for each step that is learned from."""
         return recurrent_batches.steps(b, self.settings.burn_in) if self.sequence else b
 
-    def ahead(self, b: Batch, reward: Array, *after: Array) -> tuple[Array, ...]:
+    def over_n_steps(self, b: Batch, reward: Array, *after: Array) -> tuple[Array, ...]:
         """(reward, discount, *after) over `n_step` steps of rows. Those of transitions span them
         already; those of sequences end with them."""
         if not self.sequence or self.settings.n_step == 1:
@@ -195,7 +197,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
             return xp.reshape(x, (length, -1, *x.shape[1:]))
 
         start = over_time(b.extra["start"])
-        last = xp.concat([start[1:], start[:1]], 0) > 0
+        last = xp.concat([start[1:], start[:1]], 0) > 0  # `n_step` does not read the last one
         rows = tree_map(over_time, (reward, b.discount, after))
         spanned = n_step(rows[0], rows[1], last, self.settings.n_step, *rows[2])
         return tuple(xp.reshape(x, (-1, *x.shape[2:])) for x in spanned)

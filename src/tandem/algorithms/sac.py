@@ -121,7 +121,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         self.settings = settings
         self.action = action
         self.size = action.width
-        self.values: Any = critics.meaning(settings, self.choices(action))
+        self.values: Any = critics.values_of(settings, self.choices(action))
         backend.pairs = settings.batch_size * self.pairs()
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
@@ -132,7 +132,9 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         start = settings.initial_temperature if self.learned else float(settings.temperature)
         self.log_alpha = backend.scalar("log_alpha", float(np.log(start)) if start else -np.inf)
         wanted = settings.target_entropy
-        self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
+        self.target_entropy = (
+            self.default_target_entropy(action) if wanted == "auto" else float(wanted)
+        )
         if self.learned:
             # decay would pull the temperature to 1
             options = base.optimizer_options(replace(settings, weight_decay=0.0))
@@ -190,7 +192,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body = bodies.body(observation, settings.hidden, settings)
-        outputs = critics.meaning(settings).outputs
+        outputs = critics.values_of(settings).outputs
         q = bodies.action_value(observation, action, settings, outputs)
         head = Dense(0, 2 * action.width)
         if settings.action_noise == "gsde":
@@ -200,7 +202,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return {"actor": bodies.role(observation, body, (head,), settings), "q1": q, "q2": q}
 
     @staticmethod
-    def usual_entropy(action: Leaf) -> float:
+    def default_target_entropy(action: Leaf) -> float:
         """What the temperature aims at unless told otherwise."""
         return -float(action.width)
 
@@ -208,16 +210,12 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         """An action and its log-probability, differentiable through the noise."""
         return self.squashed.sample_log_prob(view(self.actor, obs), noise)
 
-    def value(
-        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
-    ) -> list[Array]:
-        return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]
+    def value(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+        return [self.values.part(out)[..., 0] for out in self.outputs(qs, view, obs, action)]
 
-    def outputs(
-        self, critics: tuple[Network, ...], view: View, obs: Tree, action: Array
-    ) -> list[Array]:
+    def outputs(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
         """The critics' outputs, [B, ...] each."""
-        return [view(q, obs, action) for q in critics]
+        return [view(q, obs, action) for q in qs]
 
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
         """Of the policy in these states [B]: one sample of it."""
@@ -237,18 +235,18 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
-        xp, (now, then) = ops.of(b.reward), self.views(b)
-        action, log_prob = self.sample(then, b.next_obs, b.noise[0])
+        xp, (now, next_) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
         if isinstance(self.values, CategoricalValues):
             own = self.outputs(self.qs, now, b.obs, b.action)
-            later = self.outputs(self.targets, then, b.next_obs, action)
+            later = self.outputs(self.targets, next_, b.next_obs, action)
             return self.categorical_loss(b, own, later, log_prob[..., None])
         # eq. 3
-        soft = (
-            xp.minimum(*self.value(self.targets, then, b.next_obs, action))
+        next_value = (
+            xp.minimum(*self.value(self.targets, next_, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
         )
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = self.value(self.qs, now, b.obs, b.action)
         aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux

@@ -43,12 +43,12 @@ class DiscreteSAC(SAC):
             for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
-        outputs = critics.meaning(settings, action.sizes[0]).outputs
+        outputs = critics.values_of(settings, action.sizes[0]).outputs
         q = bodies.role(observation, critic, (Dense(0, outputs),), settings, "critic")
         return {"actor": bodies.role(observation, body, head, settings), "q1": q, "q2": q}
 
     @staticmethod
-    def usual_entropy(action: Leaf) -> float:
+    def default_target_entropy(action: Leaf) -> float:
         return 0.98 * float(np.log(action.sizes[0]))  # nearly that of choosing evenly
 
     def policy(self, view: View, obs: Tree) -> tuple[Array, Array]:
@@ -63,15 +63,15 @@ class DiscreteSAC(SAC):
         return -ops.of(p).sum(p * log_p, -1)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        xp, (now, then) = ops.of(b.reward), self.views(b)
-        p, log_p = self.policy(then, b.next_obs)
+        xp, (now, next_) = ops.of(b.reward), self.views(b)
+        p, log_p = self.policy(next_, b.next_obs)
         if isinstance(self.values, CategoricalValues):
             own = [self.values.of_action(now(q, b.obs), b.action) for q in self.qs]
-            later = [then(target, b.next_obs) for target in self.targets]
+            later = [next_(target, b.next_obs) for target in self.targets]
             return self.categorical_loss(b, own, later, log_p, p)
-        least = xp.minimum(*(then(target, b.next_obs) for target in self.targets))
-        soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
+        least = xp.minimum(*(next_(target, b.next_obs) for target in self.targets))
+        next_value = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = (xp.take(now(q, b.obs), b.action) for q in self.qs)
         aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux

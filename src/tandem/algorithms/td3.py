@@ -90,13 +90,13 @@ class TD3(Deterministic):
         self.begin_memories(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
-        xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)
+        xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)
         noise = xp.clip(s.smoothing * b.noise, -s.smoothing_clip, s.smoothing_clip)
-        action = self.choice(self.actor_target, then, b.next_obs)
+        action = self.choice(self.actor_target, next_, b.next_obs)
         action = xp.clip(action + noise, -1.0, 1.0)  # eq. 14
-        q1, q2 = (then(q, b.next_obs, action)[..., 0] for q in self.targets)
-        reward, discount, later = self.ahead(b, b.reward, xp.minimum(q1, q2))
-        y = xp.stop_gradient(reward + discount * later)  # eq. 10
+        q1, q2 = (next_(q, b.next_obs, action)[..., 0] for q in self.targets)
+        reward, discount, next_q = self.over_n_steps(b, b.reward, xp.minimum(q1, q2))
+        y = xp.stop_gradient(reward + discount * next_q)  # eq. 10
         q1, q2 = (now(q, b.obs, b.action)[..., 0] for q in self.qs)
         aux = {"q": q1, **priorities.erring(s, q1 - y, q2 - y)}
         return (q1 - y) ** 2 + (q2 - y) ** 2, aux

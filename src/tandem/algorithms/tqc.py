@@ -68,12 +68,12 @@ class TQC(SAC):
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
-        xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)
-        action, log_prob = self.sample(then, b.next_obs, b.noise[0])
-        pooled = xp.concat(self.outputs(self.targets, then, b.next_obs, action), -1)
+        xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)
+        action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
+        pooled = xp.concat(self.outputs(self.targets, next_, b.next_obs, action), -1)
         kept = xp.smallest(pooled, s.critics * (s.quantiles - s.dropped))
-        soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
-        y = xp.stop_gradient(self.soft_reward(b)[..., None] + b.discount[..., None] * soft)
+        next_value = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
+        y = xp.stop_gradient(self.soft_reward(b)[..., None] + b.discount[..., None] * next_value)
         own = self.outputs(self.qs, now, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
         means = [xp.mean(q, -1) for q in own]
