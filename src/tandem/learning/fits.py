@@ -71,8 +71,8 @@ def note_few(s: Any, learners: int) -> None:
         names += [] if online else ["replay_starts"]
         why = ", ".join(f"{n}={x}" for n in names if (x := values.get(n, 0)))
         note(
-            f"This run makes {updates:,} updates in {s.steps:,} steps, the first after step "
-            f"{first:,} ({why})."
+            f"This run makes {updates:,} updates in {max(s.steps, first):,} steps, "
+            f"the first after step {first:,} ({why})."
         )
 
 
