@@ -9,6 +9,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,15 @@ COMPILED_LIGHTLY = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 }
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+
+
+def expect_installed(package: str) -> None:
+    """Skips a test whose child processes need a package, which is not imported here: TensorFlow
+    imports Keras."""
+    if find_spec(package) is None:
+        import pytest  # snippets in children do without
+
+        pytest.skip(f"{package} is not installed")
 
 
 def own_cluster(cpus: int) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """Keras agents on TensorFlow and JAX, on one device and on two; rules on every engine."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import torch
 
 from tandem.agents.rl import RL_pytorch
 from tests.agents import documented, rule_cases
-from tests.helpers import COMPILED_LIGHTLY, run_python
+from tests.helpers import COMPILED_LIGHTLY, expect_installed, run_python
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 thorough = pytest.mark.thorough
@@ -68,8 +67,7 @@ print(json.dumps(documented.run(documented.DISTRIBUTED, "tensorflow", sys.argv[2
 
 def said(engine: Any, code: Any, *words: str, timeout: float = 580, **more: Any) -> dict[str, Any]:
     """What a snippet printed: one object."""
-    if importlib.util.find_spec(engine) is None:
-        pytest.skip(f"{engine} is not installed")
+    expect_installed(engine)
     light = COMPILED_LIGHTLY if engine == "jax" else {}
     (found,) = run_python(code, *words, engine=engine, timeout=timeout, env=light, **more)
     return dict(found)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import ROOT, run_python
+from tests.helpers import ROOT, expect_installed, run_python
 from tests.learning.test_launch import free_port
 
 SNIPPET = Path(__file__).parent / "snippets" / "keras_workers.py"
@@ -38,7 +38,7 @@ def task(cluster: dict[str, list[str]], kind: str, index: int, *words: Any) -> d
 def together(folder: Path, *words: str, codes: Any = (0, 0), snippet: Path = SNIPPET) -> list[Any]:
     """What each of two workers found, or None. Both live until both have answered, since the other
     may still have to fetch what one has sent; one that is to be killed outlives the first."""
-    pytest.importorskip("tensorflow")
+    expect_installed("tensorflow")
     cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
     errors = [folder / f"{i}.err" for i in range(2)]
     each = []
@@ -130,7 +130,7 @@ def test_the_documented_programs_run_as_a_cluster_of_one_and_of_two(tmp_path) ->
 
 @thorough
 def test_parameter_servers(tmp_path) -> None:
-    pytest.importorskip("tensorflow")
+    expect_installed("tensorflow")
     ports = [f"localhost:{free_port()}" for _ in range(4)]
     cluster = {"ps": ports[:1], "worker": ports[1:3], "chief": ports[3:]}
     snippet = SNIPPET.parent / "keras_servers.py"

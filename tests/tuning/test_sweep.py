@@ -41,7 +41,7 @@ from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tandem.workers.jobs import RayActors
 from tandem.workers.process import WorkerLost
 from tests.advice.net import follows
-from tests.helpers import own_cluster
+from tests.helpers import expect_installed, own_cluster
 from tests.runs.shared import CHILD, TANDEM, no_space, wait_for
 
 SMALL: dict[str, Any] = {"framework": "torch", "steps": 1000, "envs": 2, "hidden": 16}
@@ -157,7 +157,7 @@ def test_a_pruned_trial_that_does_not_close_is_killed(monkeypatch, tmp_path) -> 
 
 @pytest.mark.parametrize(("framework", "each"), [("torch", [12]), ("tensorflow", [10, 2])])
 def test_a_process_on_tensorflow_makes_ten_trials(framework, each, monkeypatch, tmp_path) -> None:
-    pytest.importorskip(framework)
+    expect_installed(framework)
     monkeypatch.setattr(at, "TrialRun", Noted)
     more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 1, "pruner": "none"}
     tandem.sweep(*GAMES, trials=12, **more | {"framework": framework})
