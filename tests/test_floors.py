@@ -115,7 +115,7 @@ BUDGETS: dict[str, int] = {
     "runs": 3298,
     "zoo": 392,
     "testing": 1531,
-    "agents": 3065,
+    "agents": 3062,
     "animation": 258,
     "cli": 2616,
     "cluster": 1690,

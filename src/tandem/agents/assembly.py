@@ -97,7 +97,7 @@ class Assembly:
         ]
         example = self._example()
         agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
-        if built_networks.has_hooks(agent):
+        if built_networks.hook_of(agent):
             parts = [example.obs[:, i] for i in range(agents)] if arguments.MARL else [example.obs]
             for action, part in zip(self._actions(agents), parts, strict=True):
                 self._outputs(action, part)

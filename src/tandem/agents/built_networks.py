@@ -18,11 +18,6 @@ from tandem.errors import SettingError
 from tandem.types import Tree, Variable
 
 
-def has_hooks(agent: AgentMembers) -> bool:
-    """Whether the agent has one of the methods."""
-    return _hook(agent) is not None
-
-
 def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
     """Returns what `act` gives, which calls the agent's `action`; where that lacks an attribute of
     the agent, after its hook was called. SettingError where there is no telling what the networks
@@ -30,7 +25,7 @@ def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
     try:
         return act()
     except AttributeError as error:
-        hook = _hook(agent)
+        hook = hook_of(agent)
         if error.obj is not agent or hook is None:
             raise
         before = set(held(reach(agent)))
@@ -57,7 +52,7 @@ def follow(agent: AgentMembers) -> None:
         assign_param(_built_variables(agent), agent.shared_param)
 
 
-def _hook(agent: AgentMembers) -> str | None:
+def hook_of(agent: AgentMembers) -> str | None:
     """Returns the name of the agent's hook."""
     return next((n for n in ("build_", "build") if callable(getattr(agent, n, None))), None)
 
