@@ -75,7 +75,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Keras reads KERAS_BACKEND once in a process: later tests on another backend would fail."""
     if "keras" in sys.modules and KERAS not in item.session.stash:
-        item.session.stash[KERAS] = True  # the first test is told
+        item.session.stash[KERAS] = True  # reported once
         pytest.fail("imports Keras into the process of all tests; Fix: framework='torch' there.")
 
 

@@ -191,9 +191,8 @@ def filmed(
             size = picture.size
             packed.append((moment, zlib.compress(picture.tobytes(), 1)))
         rate = float(fps or instance.metadata.get("render_fps") or 30)
-    return Animation(
-        name, tuple(moment for moment, _ in packed if moment.ended), rate, size, tuple(packed)
-    )
+    ends = tuple(moment for moment, _ in packed if moment.ended)
+    return Animation(name, ends, rate, size, tuple(packed))
 
 
 def _expect_pictures(env: Env) -> None:

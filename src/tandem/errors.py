@@ -11,7 +11,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from math import prod
 from numbers import Real
@@ -198,20 +198,19 @@ def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
     by_lower = {k.lower().lstrip("-"): k for k in known}
     if name.lower() in by_lower:
         return [by_lower[name.lower()]]
-    return [
-        by_lower[m]
-        for m in difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
-    ]
+    found = difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
+    return [by_lower[m] for m in found]
 
 
 def misfit(function: Callable[..., object], /, *arguments: object, **named: object) -> str:
     """Why a function cannot be called with these arguments, without calling it; "" where it can, or
     nobody knows."""
-    with suppress(ValueError):  # a function written in C
-        try:
-            inspect.signature(function).bind(*arguments, **named)
-        except TypeError as error:
-            return str(error)
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError as error:
+        return str(error)
+    except ValueError:  # a function written in C
+        return ""
     return ""
 
 
@@ -242,7 +241,8 @@ def needs(package: str, purpose: str, fix: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise EngineError(f"{package} is not installed.", f"{package} {purpose}", fix) from error
+        expected = f"{package} {purpose}"
+        raise EngineError(f"{package} is not installed.", expected, fix) from error
 
 
 @contextmanager

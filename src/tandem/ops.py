@@ -231,7 +231,11 @@ class _KerasJax(_Keras):
         return where(x < low, low, where(x > high, high, x))
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        return self._ops.scan(lambda s, rows: (step(s, rows),) * 2, state, xs)[1]
+        def twice(state: Array, rows: tuple[Array, ...]) -> tuple[Array, Array]:
+            state = step(state, rows)
+            return state, state
+
+        return self._ops.scan(twice, state, xs)[1]
 
 
 class _KerasTensorFlow(_Keras):
@@ -254,9 +258,10 @@ class _KerasTensorFlow(_Keras):
             state = step(state, tuple(x[t] for x in xs))
             return t + 1, state, states.write(t, state)
 
-        return tf.while_loop(
+        loop = tf.while_loop(
             lambda t, *_: t < count, body, (0, state, states), maximum_iterations=length
-        )[2].stack()
+        )
+        return loop[2].stack()
 
 
 _KERAS = {"jax": _KerasJax, "tensorflow": _KerasTensorFlow}

@@ -414,7 +414,8 @@ def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
 
 def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
     start = max(x[0] for x, _ in curves)  # of what all runs of the group have
-    grid = np.linspace(start, max(start, min(x[-1] for x, _ in curves)), POINTS)
+    end = min(x[-1] for x, _ in curves)
+    grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
     runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
     if len(curves) > 1:

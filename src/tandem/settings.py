@@ -228,9 +228,8 @@ def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
     values = {
         n: x for n in given if n in found and (x := getattr(settings, n)) != getattr(usual, n)
     }
-    return replace(settings, **{name: getattr(usual, name) for name in found}), [
-        f"{name}={x} has no effect without {found[name]}." for name, x in values.items()
-    ]
+    notes = [f"{name}={x} has no effect without {found[name]}." for name, x in values.items()]
+    return replace(settings, **{name: getattr(usual, name) for name in found}), notes
 
 
 def hints_of(kind: Any) -> dict[str, Any]:
@@ -337,9 +336,8 @@ def convert(name: str, value: object, hint: Any, default: Any) -> Any:
             if name.endswith("learning_rate") and type(value).__module__.startswith("keras"):
                 fix += "; or pass yours to an optimizer: optimizer=keras.optimizers.Adam(schedule)"
             fix += "."
-        raise SettingError(
-            f"setting {name}={value!r} (a {type(value).__name__}).", expected, fix
-        ) from error
+        happened = f"setting {name}={value!r} (a {type(value).__name__})."
+        raise SettingError(happened, expected, fix) from error
 
 
 def flag(name: str, value: object) -> str:
@@ -436,9 +434,8 @@ def named_here(
     if not accepts(found):
         there = vars(module).items() if module else ()
         known = [f"{module_name}:{n}" for n, x in there if n[0] != "_" and offers(x)]
-        raise UnknownNameError(
-            what, path, known, "" if known else f"write {form} with an importable module.", expected
-        )
+        fix = "" if known else f"write {form} with an importable module."
+        raise UnknownNameError(what, path, known, fix, expected)
     return found
 
 

@@ -341,11 +341,8 @@ def form(spec: Spec) -> object:
         return {key: form(leaf) for key, leaf in spec.items()}
     if spec.parts:
         return {"/".join(map(str, path)): form(part) for path, part in spec.parts}
-    return (
-        "box" if spec.kind == "multibinary" else spec.kind,
-        spec.dtype,
-        spec.sizes or spec.shape,
-    )
+    kind = "box" if spec.kind == "multibinary" else spec.kind
+    return (kind, spec.dtype, spec.sizes or spec.shape)
 
 
 def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) -> None:

@@ -252,7 +252,8 @@ class DQN(remembering.RecurrentReplayAlgorithm):
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         if implicit:
             entering = WithFractions.of(observation)
-            return {"q": Role(entering, body, head, cosines=settings.cosines, features=features)}
+            role = Role(entering, body, head, cosines=settings.cosines, features=features)
+            return {"q": role}
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -265,7 +266,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         if s.double:
             next_q = self._allowed(next_, self.q, b.next_obs, training=False)
         elif next_fraction is None:
-            # forbidden actions are no maximum
+            # a forbidden action cannot be the maximum
             next_q = masked(values.part(next_out), b.next_obs, self.action)
         else:
             next_q = self._allowed(next_, self.target, b.next_obs)

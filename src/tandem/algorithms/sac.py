@@ -208,7 +208,8 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
-        return self.squashed.sample_log_prob(view(self.actor, obs), noise)
+        out = view(self.actor, obs)
+        return self.squashed.sample_log_prob(out, noise)
 
     def value(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
         return [self.values.part(out)[..., 0] for out in self.outputs(qs, view, obs, action)]

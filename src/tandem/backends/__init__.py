@@ -109,9 +109,8 @@ def make(
     this one's the `rank`-th, which have yet to join. Or they are those of an agent's `layout`."""
     framework = choose_keras(framework)
     if device not in DEVICES:
-        raise UnknownNameError(
-            "device", device, DEVICES, "did you mean 'cuda'?" if device == "gpu" else ""
-        )
+        fix = "did you mean 'cuda'?" if device == "gpu" else ""
+        raise UnknownNameError("device", device, DEVICES, fix)
     if threads == 1 and "jax" not in sys.modules:
         # no thread pool for small networks: see docs/contributors/design.md
         os.environ.setdefault("PJRT_NPROC", "1")

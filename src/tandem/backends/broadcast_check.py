@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import linecache
 import site
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -93,7 +92,8 @@ def _torch_depends(value: Array, weights: list[Variable]) -> bool:
 
 
 def _jax_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
-    jax, keras = sys.modules["jax"], sys.modules["keras"]
+    import jax  # as below: the framework that the agent runs on
+    import keras
 
     def gradients(scale: Array) -> Tree:
         def scaled(values: list[Array]) -> Array:
@@ -111,7 +111,9 @@ def _jax_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
 
 
 def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
-    tf, keras = sys.modules["tensorflow"], sys.modules["keras"]
+    import keras
+    import tensorflow as tf
+
     found: list[bool] = []
 
     def traced(b: Batch) -> Array:
@@ -179,7 +181,8 @@ def _torch(loss: Loss, batch: Batch, rows: int) -> list[Frames]:
 
 
 def _jax(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
-    jax, keras = sys.modules["jax"], sys.modules["keras"]
+    import jax
+    import keras
 
     def traced(b: Batch) -> Tree:
         with keras.StatelessScope():  # what the loss assigns is no one's
@@ -203,7 +206,8 @@ def _jax(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
 
 
 def _tensorflow(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
-    tf = sys.modules["tensorflow"]
+    import tensorflow as tf
+
     traced = tf.function(loss, autograph=False).get_concrete_function(
         tree_map(tf.convert_to_tensor, batch)
     )

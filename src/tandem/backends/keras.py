@@ -101,7 +101,8 @@ class KerasBackend(backend.Backend):
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> KerasOptimizer:
-        self.expect_trainable(name, [v for n in networks for v in n.module.trainable_variables])
+        trained = [v for n in networks for v in n.module.trainable_variables]
+        self.expect_trainable(name, trained)
         self.refuse_decay(options)
         given = self.given_optimizer
         optimizer = (
@@ -203,10 +204,10 @@ class KerasBackend(backend.Backend):
             known = [v for v in self.variables if isinstance(v, keras.Variable)]
             values = [(v, ops.copy(v.value)) for v in known]
             with keras.StatelessScope(values):  # what the loss assigns is no one's
-                gradients = ENGINE.gradients(
-                    reduced, b, [o.trained for o in optimizers], self.variables
-                )[2]
-            return ops.concatenate([ops.reshape(g, (-1,)) for group in gradients for g in group])
+                groups = [o.trained for o in optimizers]
+                gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
+            flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
+            return ops.concatenate(flat)
 
         run = (
             ENGINE.compiled_function(vector, self.variables) if jit else partial(self.call, vector)
@@ -274,10 +275,8 @@ class KerasBackend(backend.Backend):
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
 
         def product(x: Array) -> Array:
-            return (
-                whole(lambda b: ENGINE.hessian_product(at(divergence, b), start, x))
-                + region.damping * x
-            )
+            curved = whole(lambda b: ENGINE.hessian_product(at(divergence, b), start, x))
+            return curved + region.damping * x
 
         x = conjugate_gradient(product, gradient, region.iterations, ENGINE.repeat)
         longest = x * ops.sqrt(2.0 * radius / (ops.sum(x * product(x)) + 1e-10))
@@ -289,11 +288,8 @@ class KerasBackend(backend.Backend):
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
         accepted, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
-        code = ops.where(
-            ops.isfinite(ops.sum(gradient * gradient) + before),
-            0,
-            2 + self._optimizers.index(optimizer),
-        )
+        fine = ops.isfinite(ops.sum(gradient * gradient) + before)
+        code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
         self._code = ops.where(ops.equal(self._code, 0), code, self._code)
         for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
             v.assign(ops.where(accepted, x, old))
@@ -429,13 +425,8 @@ class KerasBackend(backend.Backend):
         `keras_jax_traced.Updates`."""
         kind: type[Updates] = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
-        return kind(
-            partial(self._guarded, self._placing(update), names),
-            self._track_late,
-            self.variables,
-            names,
-            self.pairs,
-        )
+        guarded = partial(self._guarded, self._placing(update), names)
+        return kind(guarded, self._track_late, self.variables, names, self.pairs)
 
     @property
     def optimizer_names(self) -> list[str]:

@@ -42,11 +42,8 @@ def options(pairs: int) -> dict[str, bool | str]:
     look closer where the state of a scan is copied (DQN: a tenth of an update less); and add many
     pairs up as they are computed, not in memory (170 quantiles: a third of an update less; with few
     pairs 5 % more)."""
-    return {
-        n: x
-        for n, x in (FEWER_COPIES | (FUSED_SUMS if pairs >= MANY_PAIRS else {})).items()
-        if _known(n, x)
-    }
+    fused = FUSED_SUMS if pairs >= MANY_PAIRS else {}
+    return {n: x for n, x in (FEWER_COPIES | fused).items() if _known(n, x)}
 
 
 @cache
@@ -253,12 +250,8 @@ def once(
                 v.assign(jax.numpy.where(keep, new, old))
         late(keep)
     after = [scope.get_current_value(v) for v in variables]
-    return (
-        after,
-        [i for i, (x, old) in enumerate(zip(after, before, strict=True)) if x is old],
-        keep,
-        (out, code),
-    )
+    pairs = enumerate(zip(after, before, strict=True))
+    return after, [i for i, (x, old) in pairs if x is old], keep, (out, code)
 
 
 def _in_turn(

@@ -133,9 +133,8 @@ class JaxLayout(sharding.Devices):
         whole = rows.ndim == 1 and not self.time_first
 
         def placed(x: Array) -> Array:
-            return jax.device_put(
-                x, self._second if whole and x.shape[1] % self.count == 0 else self.everywhere
-            )
+            even = whole and x.shape[1] % self.count == 0
+            return jax.device_put(x, self._second if even else self.everywhere)
 
         return tree_map(placed, data)
 

@@ -66,9 +66,8 @@ class Updates:
             return (values, keep), (metrics, code)
 
         whole = isinstance(rows, tuple)
-        (values, _), (metrics, codes) = jax.lax.scan(
-            one, (values, live), (settings, data if rows is None else rows)
-        )
+        each = (settings, data if rows is None else rows)
+        (values, _), (metrics, codes) = jax.lax.scan(one, (values, live), each)
         return values, metrics, codes
 
     def current(self) -> list[Array]:

@@ -99,16 +99,14 @@ class KerasNetwork(backend.Network):
 
     def predict(self, x: Tree) -> AnyArray:
         if self._predict is None:
-            self._predict = models.in_few_lengths(
-                ENGINE.forward(self.module), partial(models.padded_length, lengths=set())
-            )
+            length = partial(models.padded_length, lengths=set())
+            self._predict = models.in_few_lengths(ENGINE.forward(self.module), length)
         return self._predict(x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         self._frozen = self._frozen or models.frozen(self.module)
-        return FrozenModel(
-            self.module, [weights[str(i)] for i in range(len(self.variables))], self._frozen
-        )
+        values = [weights[str(i)] for i in range(len(self.variables))]
+        return FrozenModel(self.module, values, self._frozen)
 
 
 class KerasScalar(backend.Trained):

@@ -141,9 +141,8 @@ class KerasRAdam(KerasAdam):
 
     def direction(self, k: int, gradient: Array) -> Array:
         adapted, t = super().direction(k, gradient), self.updates.value
-        factor = ops.take(
-            ops.convert_to_tensor(self.factors), ops.minimum(t, len(self.factors)) - 1
-        )
+        at = ops.minimum(t, len(self.factors)) - 1
+        factor = ops.take(ops.convert_to_tensor(self.factors), at)
         mean = self.first[k].value / (1.0 - ops.power(self.beta1, ops.cast(t, "float32")))
         return ops.where(factor > 0, factor * adapted, mean)
 

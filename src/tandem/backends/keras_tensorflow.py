@@ -51,7 +51,8 @@ def compiled_function(
     def run(*xs: Tree) -> Tree:
         key = tuple((x.shape, x.dtype.char) for x in keras.tree.flatten(xs))
         if key not in compiled:
-            compiled[key] = tf.function(function, autograph=False).get_concrete_function(
+            graph = tf.function(function, autograph=False)
+            compiled[key] = graph.get_concrete_function(
                 *tree_map(lambda x: tf.TensorSpec(x.shape, x.dtype), xs)
             )
         return tree_map(lambda x: x.numpy(), compiled[key](*tree_map(tf.convert_to_tensor, xs)))
@@ -170,14 +171,8 @@ def many(
 
         def body(k: Array, active: Array, arrays: list[tf.TensorArray]) -> Tree:
             out, code, keep = kept(k, active)
-            return (
-                k + 1,
-                keep,
-                [
-                    a.write(k, x)
-                    for a, x in zip(arrays, keras.tree.flatten((out, code)), strict=True)
-                ],
-            )
+            flat = keras.tree.flatten((out, code))
+            return k + 1, keep, [a.write(k, x) for a, x in zip(arrays, flat, strict=True)]
 
         if apart:
             out, code, _ = kept(0, tf.constant(True))

@@ -271,11 +271,8 @@ def _elsewhere(what: str, strategy: object, other: object) -> SettingError:
     """The error for what was not made in the scope of the strategy that it is to be used with."""
     where = "outside strategy.scope()" if other is None else "in another strategy's scope"
     if strategy is None:
-        return SettingError(
-            f"{what} was created in a strategy's scope.",
-            "no strategy",
-            "give that strategy instead of a number.",
-        )
+        fix = "give that strategy instead of a number."
+        return SettingError(f"{what} was created in a strategy's scope.", "no strategy", fix)
     return SettingError(
         f"{what} was created {where}.",
         "an agent and trained optimizers created in the scope of the strategy",

@@ -69,9 +69,8 @@ class WorkerLayout(TensorFlowLayout):
             chosen = [v for v in own if ("float" in v.dtype) == (kind == "float32")]
             if not chosen:
                 continue
-            values = tf.concat(
-                [tf.reshape(tf.cast(tf.identity(v.value), kind), (-1,)) for v in chosen], 0
-            )
+            flat = [tf.reshape(tf.cast(tf.identity(v.value), kind), (-1,)) for v in chosen]
+            values = tf.concat(flat, 0)
             with self.watched():
                 whole = self._sum(values if self.rank == 0 else tf.zeros_like(values))
             parts = tf.split(whole, [int(np.prod(v.shape)) for v in chosen])
@@ -113,7 +112,8 @@ class WorkerLayout(TensorFlowLayout):
         return sharding.shard(batch, rank - self.rank * self.here, self.here, self.together)
 
     def _spread(self, x: Array, rank: Array) -> Array:
-        own = sharding.spread(x, tf.one_hot(rank - self.rank * self.here, self.here), self.together)
+        here = tf.one_hot(rank - self.rank * self.here, self.here)
+        own = sharding.spread(x, here, self.together)
         none = tf.zeros_like(own)
         before, after = [none] * self.rank, [none] * (self.workers - 1 - self.rank)
         return tf.concat([*before, own, *after], -1)

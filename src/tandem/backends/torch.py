@@ -162,8 +162,9 @@ class TorchBackend(Stateful):
             else:
                 take = partial(eager_gradient, optimizer, loss)
                 whole = over_batch(batch) if over_batch else batch
+                networks = list(self.networks.values())
                 value, aux, grad = self.layout.gradient(
-                    take, whole, count, list(self.networks.values()), optimizer.name
+                    take, whole, count, networks, optimizer.name
                 )
         finally:
             for n in optimizer.networks:
@@ -198,7 +199,8 @@ class TorchBackend(Stateful):
     def step(self, optimizer: TorchOptimizer, gradient: Array, learning_rate: Array) -> None:
         if self.tracing:
             inner, (state,) = optimizer.inner, optimizer.inner.state.values()
-            torch_traced.STEPS[type(inner)](inner, optimizer.flat, gradient, state, learning_rate)
+            move = torch_traced.STEPS[type(inner)]
+            move(inner, optimizer.flat, gradient, state, learning_rate)
         else:
             if not optimizer.given:
                 optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
@@ -213,9 +215,8 @@ class TorchBackend(Stateful):
         if self.layout is None:
             values, aux, gradients = joint_gradients(optimizers, losses, batch)
         else:
-            values, aux, gradients = divided(
-                self.layout, optimizers, losses, batch, list(self.networks.values())
-            )
+            networks = list(self.networks.values())
+            values, aux, gradients = divided(self.layout, optimizers, losses, batch, networks)
         for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
             o.take(own)
             self._holds(o, o.norm() + values[min(i, len(values) - 1)])
@@ -236,9 +237,8 @@ class TorchBackend(Stateful):
             finally:
                 if before is not None:
                     self.load_state(before)
-            return np.asarray(
-                torch.cat([g.reshape(-1) for group in gradients for g in group]).cpu().numpy()
-            )
+            flat = [g.reshape(-1) for group in gradients for g in group]
+            return np.asarray(torch.cat(flat).cpu().numpy())
 
         return run
 

@@ -128,7 +128,8 @@ class _Kind:
                 if program is None:  # before any update is made: see `_length`
                     return None
                 self._programs[length] = program
-            parts.append([x[: count - at] for x in self._programs[length](inputs)])
+            outs = self._programs[length](inputs)
+            parts.append([x[: count - at] for x in outs])
             at += length
         return parts[0] if len(parts) == 1 else [torch.cat(xs) for xs in zip(*parts, strict=True)]
 

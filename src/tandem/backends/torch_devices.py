@@ -51,7 +51,8 @@ class TorchLayout:
     def meet(self, folder: str, patience: float) -> None:
         """Joins the others of this machine, who meet in a folder that is there as long as this
         takes."""
-        self.group.join(distributed.FileStore(os.path.join(folder, "store"), self.count), patience)
+        store = distributed.FileStore(os.path.join(folder, "store"), self.count)
+        self.group.join(store, patience)
 
     # Within an update
 
@@ -62,9 +63,8 @@ class TorchLayout:
     def part(self, batch: Batch) -> Batch:
         """The rows that this process takes."""
         rows = sharding.shard(batch, self.rank, self.count, self.together)
-        return tree_map(torch.Tensor.contiguous, rows._replace(settings={}))._replace(
-            settings=batch.settings
-        )
+        mine = tree_map(torch.Tensor.contiguous, rows._replace(settings={}))
+        return mine._replace(settings=batch.settings)
 
     def sum(self, x: Array, even: bool, kind: object = None) -> Array:
         """The sum over the processes of what each has of its part; where a batch does not divide
@@ -92,7 +92,8 @@ class TorchLayout:
         even = self.divides(batch)
         mine = self.part(batch) if even else batch
         if even and count is None:
-            count = torch.tensor(float(backend.rows(batch)), device=self._device)
+            rows = backend.rows(batch)
+            count = torch.tensor(float(rows), device=self._device)
         stateful = [n for n in networks if n.stateful_forward]
 
         def moving() -> list[torch.Tensor]:  # a module may rebind them
@@ -108,7 +109,8 @@ class TorchLayout:
         share = 1.0 / self.count if even else 1.0
         # not the difference of equal ones, which may be infinite
         moved = [torch.where(x == y, 0.0, x - y) * share for x, y in there]
-        grad, value, *rest = self.sums((grad, value, *aux.values(), *moved), even, kind)
+        parts = (grad, value, *aux.values(), *moved)
+        grad, value, *rest = self.sums(parts, even, kind)
         for (x, y), by in zip(there, rest[len(aux) :], strict=True):
             x.copy_(torch.where(by == 0.0, y, y + by))
         return value, dict(zip(aux, rest, strict=False)), grad
@@ -212,11 +214,8 @@ class TorchLayout:
         """Rank 0: the others leave `serve`, with its tensors as they are, and a result, JSON data.
         They come back to it by themselves."""
         self.generators()
-        self.group.send(
-            "pause",
-            [self.tell(), result],
-            tuple(x.detach().cpu().numpy() for x in self._changing()),
-        )
+        values = tuple(x.detach().cpu().numpy() for x in self._changing())
+        self.group.send("pause", [self.tell(), result], values)
         self._paused = True
 
     # Generators: each process has its own, by which dropout draws

@@ -68,7 +68,8 @@ class Group:
                 make.create_device(hostname=here) if here else make.create_default_device()
             ]
             options._timeout = timedelta(seconds=seconds)
-            return make(distributed.PrefixStore(name, store), self.rank, self.count, options)
+            within = distributed.PrefixStore(name, store)
+            return make(within, self.rank, self.count, options)
 
         def nccl(name: str, seconds: float) -> distributed.ProcessGroup:
             options = distributed.ProcessGroupNCCL.Options()
@@ -108,9 +109,8 @@ class Group:
         """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
         message = Message(verb, data, arrays)
         again, self._header = message.header == self._header, message.header
-        self._broadcast(
-            torch.tensor([0 if again else len(message.header), message.size], device="cpu")
-        )
+        lengths = [0 if again else len(message.header), message.size]
+        self._broadcast(torch.tensor(lengths, device="cpu"))
         if not again:
             self._broadcast(torch.frombuffer(bytearray(message.header), dtype=torch.uint8))
         if message.size:
@@ -163,7 +163,8 @@ def launched_store(seconds: float) -> distributed.Store:
     that torchrun sets. EngineError where they do not meet within so many seconds; afterwards, who
     waits in it waits for days."""
     try:
-        store, *_ = next(iter(distributed.rendezvous("env://", timeout=timedelta(seconds=seconds))))
+        wait = timedelta(seconds=seconds)
+        store, *_ = next(iter(distributed.rendezvous("env://", timeout=wait)))
     except (RuntimeError, ValueError) as error:  # of torch, for each way in which it can fail
         raise EngineError(
             f"the launched processes could not connect: {str(error).splitlines()[0][:200]}",

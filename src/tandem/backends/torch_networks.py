@@ -75,7 +75,8 @@ class TorchNetwork(backend.Network):
         return [(m._buffers, dict(m._buffers)) for m in self.module.modules()]
 
     def mode_dependent_layer(self) -> str:
-        return next((type(m).__name__ for m in self.module.modules() if _depends_on_mode(m)), "")
+        found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))
+        return next(found, "")
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.stateful_forward:
@@ -131,9 +132,8 @@ class TorchNetwork(backend.Network):
         try:
             module = copy.deepcopy(self.module, dict(computed))
         except Exception:  # nor a lock or a file: the copy shares those
-            module = copy.deepcopy(
-                self.module, {id(x): x for x in parts if not _can_be_copied(x)} | computed
-            )
+            shared = {id(x): x for x in parts if not _can_be_copied(x)}
+            module = copy.deepcopy(self.module, shared | computed)
         other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
@@ -285,11 +285,8 @@ _MOODY = (
 def _known(module: nn.Module) -> bool:
     """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
     from the few that do, and from those with hooks, which may look at it."""
-    return (
-        type(module).__module__.startswith(("torch.nn.", "tandem."))
-        and as_written(module)
-        and (not isinstance(module, _MOODY))
-    )
+    ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
+    return ours and as_written(module) and not isinstance(module, _MOODY)
 
 
 def _depends_on_mode(module: nn.Module) -> bool:

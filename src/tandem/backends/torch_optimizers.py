@@ -290,8 +290,5 @@ def eager_gradient(
         each, aux = loss(batch)
         value = backend.reduce(each, batch, count)
         grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)
-    return (
-        value.detach(),
-        {k: v.detach() for k, v in aux.items()},
-        torch.cat([g.reshape(-1) for g in grads]),
-    )
+    flat = torch.cat([g.reshape(-1) for g in grads])
+    return value.detach(), {k: v.detach() for k, v in aux.items()}, flat

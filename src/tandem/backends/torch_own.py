@@ -258,17 +258,13 @@ class TorchOptimizerWrapper:
 
     def _weights(self) -> dict[str, Variable]:
         """All of them, by the beginning of their states' names."""
-        return {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)} | {
-            key: p for key, (_, p) in self._frozen().items()
-        }
+        weights = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
+        return weights | {key: p for key, (_, p) in self._frozen().items()}
 
     def _frozen(self) -> dict[str, tuple[dict[str, Any], Variable]]:
         """(group, weight) of each weight that is frozen, by the beginning of its state's names."""
-        everything = [
-            (group, p)
-            for group, parameters in zip(self.inner.param_groups, self.given, strict=True)
-            for p in parameters
-        ]
+        groups = zip(self.inner.param_groups, self.given, strict=True)
+        everything = [(group, p) for group, parameters in groups for p in parameters]
         return {
             f"frozen/{i}/": (group, p)
             for i, (group, p) in enumerate(everything)
@@ -289,11 +285,10 @@ def joint_gradients(
         each, aux = losses(batch)
         values = [backend.reduced(x, batch) for x in each]
         if len(values) == 1:  # one pass for all groups
-            parts = iter(
-                torch.autograd.grad(
-                    values[0], [p for g in groups for p in g], materialize_grads=True
-                )
+            flat = torch.autograd.grad(
+                values[0], [p for g in groups for p in g], materialize_grads=True
             )
+            parts = iter(flat)
             gradients = [[next(parts) for _ in group] for group in groups]
         else:
             gradients = [
@@ -327,11 +322,8 @@ def divided(
 
     value, aux, flat = layout.gradient(take, batch, None, networks, "joint")
     parts = iter(flat.split([p.numel() for o in optimizers for p in o.parameters]))
-    return (
-        list(value),
-        aux,
-        [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers],
-    )
+    each = [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers]
+    return list(value), aux, each
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:

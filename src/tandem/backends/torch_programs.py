@@ -43,7 +43,8 @@ def folder() -> Path | None:
 
 def known(shapes: object) -> str:
     """A name for shapes, with which those of programs for them begin."""
-    return hashlib.sha256(repr((shapes, torch.__version__, __version__)).encode()).hexdigest()[:16]
+    about = repr((shapes, torch.__version__, __version__))
+    return hashlib.sha256(about.encode()).hexdigest()[:16]
 
 
 def any_kept(place: Path | None, shapes: str) -> bool:
@@ -161,7 +162,8 @@ class ProgramSource:
         from torch._inductor import aot_compile
 
         whole = make_fx(partial(self._in_turn, step), tracing_mode="fake")(*self.inputs)
-        aot_compile(whole, tuple(self.inputs), options={"aot_inductor.output_path": str(file)})
+        options = {"aot_inductor.output_path": str(file)}
+        aot_compile(whole, tuple(self.inputs), options=options)
 
     def _in_turn(self, step: GraphModule, *xs: Array) -> list[Array]:
         # not in every version of torch: see `_compiled_or_not`

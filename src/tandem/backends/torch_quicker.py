@@ -80,9 +80,8 @@ def _linear() -> torch._ops.OpOverload:
 
     def lowered(x: TensorBox, w: TensorBox) -> TensorBox:
         inputs, constants = [LinearUnary.realize_input(t) for t in (x, w)], [None, "none", [-1], ""]
-        layout = FixedLayout(
-            device=x.get_device(), dtype=x.get_dtype(), size=[x.get_size()[0], w.get_size()[0]]
-        )
+        size = [x.get_size()[0], w.get_size()[0]]
+        layout = FixedLayout(device=x.get_device(), dtype=x.get_dtype(), size=size)
         made = LinearUnary(layout=layout, inputs=inputs, constant_args=constants)
         return TensorBox.create(_create_output_node(made))
 

@@ -89,9 +89,8 @@ class Stateful(Backend):
     def state(self) -> dict[str, AnyArray]:
         with process.restored(self):
             values = self._values() | torch_generators.states(self._device)
-        return {n: stored(x) for n, x in values.items()} | (
-            {} if self.layout is None else self.layout.generators()
-        )
+        others = {} if self.layout is None else self.layout.generators()
+        return {n: stored(x) for n, x in values.items()} | others
 
     @torch.no_grad()
     def load_state(self, state: dict[str, AnyArray]) -> None:

@@ -159,9 +159,8 @@ def _traced(
     except AssertionError as error:
         if "FakeTensor" not in str(error):
             raise
-        raise Uncapturable(
-            "it uses a tensor that is no parameter, buffer or attribute of a module"
-        ) from error
+        what = "it uses a tensor that is no parameter, buffer or attribute of a module"
+        raise Uncapturable(what) from error
     for node in first.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise Uncapturable("it samples random numbers, as dropout does")
@@ -228,9 +227,8 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
     with graph.graph.inserting_before(choices[0]):
         taken = branch(f"{due.name}_taken", [n.args[1] for n in choices])
         left = branch(f"{due.name}_left", [n.args[2] for n in choices])
-        both = graph.graph.call_function(
-            torch.ops.higher_order.cond, (due, taken, left, tuple(operands))
-        )
+        call = due, taken, left, tuple(operands)
+        both = graph.graph.call_function(torch.ops.higher_order.cond, call)
         for i, choice in enumerate(choices):
             one = graph.graph.call_function(operator.getitem, (both, i))
             one.meta.update(choice.meta)
@@ -260,9 +258,8 @@ def cond(
     backend._code = torch.where(due, backend._code, code)
     # one NaN: of several, a branch would give the same tensor several times
     none = torch.full((len(metrics),), torch.nan, device=flag.device)
-    return dict(
-        zip(metrics, torch.where(due, torch.stack(list(metrics.values())), none), strict=True)
-    )
+    values = torch.where(due, torch.stack(list(metrics.values())), none)
+    return dict(zip(metrics, values, strict=True))
 
 
 # The steps of optimizers, in operations that the compiler joins, with numbers that are data.

@@ -103,7 +103,9 @@ def host(v: Variable) -> Array:
 
 
 def _tensorflow(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
-    tf, key = sys.modules["tensorflow"], tuple(id(v) for pair in pairs for v in pair)
+    import tensorflow as tf  # which these variables are of
+
+    key = tuple(id(v) for pair in pairs for v in pair)
     if key not in _copies:
 
         def mixed(share: Array | None) -> None:
@@ -115,7 +117,8 @@ def _tensorflow(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
 
 
 def _jax(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
-    jax = sys.modules["jax"]
+    import jax  # which these variables are of
+
     if "jax" not in _functions:
         _functions["jax"] = jax.jit(
             lambda ts, ss, share: [t + share * (s - t) for t, s in zip(ts, ss, strict=True)]

@@ -104,7 +104,8 @@ class SeedRun:
     @property
     def failure(self) -> str:
         """The end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").rstrip().splitlines()[-12:])
+        tail = self.log.read_text(errors="replace").rstrip().splitlines()[-12:]
+        return "\n".join(tail)
 
     @property
     def was_refused(self) -> bool:

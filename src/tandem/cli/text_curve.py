@@ -47,7 +47,8 @@ def text_curve(lines: Sequence[Line], width: int, height: int) -> list[str]:
         for i, j in zip(down.tolist(), across.tolist(), strict=True):
             cells[i][j] = mark
     rows = [f"{labels.get(i, ''):>{room}} |{''.join(row).rstrip()}" for i, row in enumerate(cells)]
-    return [*rows, f"{'':>{room}} 0{f'{last:,.0f} steps':>{columns}}"]
+    end = f"{last:,.0f} steps"
+    return [*rows, f"{'':>{room}} 0{end:>{columns}}"]
 
 
 def _finite(line: Line) -> Line:

@@ -330,14 +330,13 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
                 group, i = runners[references.index(reference)]
                 _result(reference, f"runner {group.name!r} of rank {group.ranks[i]}")
             if not ready and not warned:
-                warned = _warn_of_late(
-                    {
-                        f"runner {group.name!r} of rank {group.ranks[i]}": group[i]
-                        .ranks.options(concurrency_group="control")
-                        .remote()
-                        for group, i in runners
-                    }
-                )
+                asked = {
+                    f"runner {group.name!r} of rank {group.ranks[i]}": group[i]
+                    .ranks.options(concurrency_group="control")
+                    .remote()
+                    for group, i in runners
+                }
+                warned = _warn_of_late(asked)
     except BaseException:
         for group, i in runners:
             ray.kill(group[i])

@@ -244,10 +244,11 @@ class Namespace:
         """The actors of the runners of a name, which must be new."""
         host = library().remote(concurrency_groups={"control": 1})(host_class)
         options = self._options(resource, 1)
+        what = f"runner {name!r}, its class with its args,"
         return [
             submit(
                 host.options(**options, name=f"runner/{name}/{i}").remote,
-                f"runner {name!r}, its class with its args,",
+                what,
                 runner_class,
                 args,
                 rank,

@@ -75,7 +75,7 @@ class AheadCollector(Collector):
             for name, tree in trees.items()
             for j, x in enumerate(leaves(tree))
         }
-        arrays |= {f"pending/{name}": np.array(one._asdict()[name]) for name in ARRIVED}
+        arrays |= {f"pending/{name}": np.array(getattr(one, name)) for name in ARRIVED}
         arrays |= {f"pending/extra/{name}": x.copy() for name, x in blocks.extra.items()}
         arrays |= {f"pending/step/{name}": np.array(x) for name, x in one.extra.items()}
         for i, last in one.final:

@@ -102,7 +102,7 @@ class TrajectoryBuilder:
 
 def map_rows(trajectory: Trajectory, f: Callable[[Array], Array]) -> dict[str, Tree]:
     """`f` of all arrays that have a row for each step, by field."""
-    return {name: tree_map(f, trajectory._asdict()[name]) for name in ROWS}
+    return {name: tree_map(f, getattr(trajectory, name)) for name in ROWS}
 
 
 def pad(trajectory: Trajectory, missing: int) -> Trajectory:
@@ -137,7 +137,7 @@ def join_environments(blocks: list[Trajectory], firsts: Iterable[int]) -> Trajec
     order = np.lexsort((env, t))
     return Trajectory(
         **{
-            name: tree_map(columns, *(b._asdict()[name] for b in blocks))
+            name: tree_map(columns, *(getattr(b, name) for b in blocks))
             for name in ROWS
             if name != "extra"
         },
@@ -230,7 +230,7 @@ class BlockInfo(NamedTuple):
 
 def pack(block: Trajectory) -> dict[str, Array]:
     """A trajectory's arrays by name; `unpack` is the way back."""
-    arrays: dict[str, Array] = {name: block._asdict()[name] for name in PLAIN}
+    arrays: dict[str, Array] = {name: getattr(block, name) for name in PLAIN}
     arrays |= {f"extra/{name}": x for name, x in block.extra.items()}
     arrays |= {"cut_t": block.cuts.t, "cut_env": block.cuts.env}
     trees = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tandem.algorithms import own
@@ -53,7 +53,7 @@ def obstacles(
     if settings.action_noise == "gsde":
         yield "action_noise='gsde'", "give action_noise='gaussian'"
     for what, one in ALONE.items():
-        if (count := asdict(options)[what]) not in (one, "auto"):
+        if (count := getattr(options, what)) not in (one, "auto"):
             yield f"{what}={count}", f"leave {what} out"
 
 

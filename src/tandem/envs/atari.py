@@ -8,7 +8,7 @@ never touched, whatever it is of.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tandem.envs.ids import import_gymnasium, plugged
@@ -86,9 +86,9 @@ def arguments(env: object, chosen: Preprocessing) -> JSONDict:
 
     Raises SettingError for settings of Atari games with another environment, and for ones out of
     range."""
-    own = {f.name: asdict(chosen)[f.name] for f in fields(Preprocessing)}
+    own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
     if not takes_preprocessing(env):
-        if odd := [f"{n}={v}" for n, v in own.items() if v != asdict(Preprocessing())[n]]:
+        if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
             fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
             if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
                 stack = (
@@ -108,7 +108,7 @@ def arguments(env: object, chosen: Preprocessing) -> JSONDict:
 
 def training(env: object, kwargs: EnvKwargs | None, chosen: Preprocessing) -> JSONDict | None:
     """`kwargs` of an environment with what is added for training."""
-    more = {n: asdict(chosen)[n] for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
+    more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 

@@ -277,7 +277,8 @@ def _by_id(name: str, kwargs: EnvKwargs) -> Any:
     if name.startswith("mpe/"):
         # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
         return module.raw_env(**kwargs)
-    return (getattr(module, "parallel_env", None) or module.env)(**kwargs)
+    make = getattr(module, "parallel_env", None) or module.env
+    return make(**kwargs)
 
 
 FAMILIES = ("mpe", "sisl", "butterfly")

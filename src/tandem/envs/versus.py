@@ -197,7 +197,8 @@ def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
     """Returns one of PettingZoo's classic games by its id, classic/NAME, against a random player.
     Raises EngineError where PettingZoo or what the game needs is not installed, UnknownNameError
     for an unknown game."""
-    return Versus(by_id(name, "game", ids("classic")).env(**dict(kwargs or {})))
+    module = by_id(name, "game", ids("classic"))
+    return Versus(module.env(**dict(kwargs or {})))
 
 
 def _check(env: Any, side: int | None) -> None:

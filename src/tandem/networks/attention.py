@@ -57,10 +57,8 @@ class Attention(Block):
 
     @property
     def parts(self) -> dict[str, Layer]:
-        return dict.fromkeys(
-            ("query", "key", "value", "output"),
-            Dense(self.width, self.width, "linear", self.initializer, SMALL),
-        )
+        dense = Dense(self.width, self.width, "linear", self.initializer, SMALL)
+        return dict.fromkeys(("query", "key", "value", "output"), dense)
 
     def run(self, f: Parts, x: Tree) -> Array:
         xp, each = ops.of(x["query"]), self.width // self.heads

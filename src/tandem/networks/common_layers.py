@@ -84,9 +84,8 @@ class Convolution(Windowed):
         last = np.moveaxis(x, -1 - self.trailing, -1)
         found = _windows(last, self.kernel, self.stride, self.pads, 0.0)
         patches = np.moveaxis(found, len(self.kernel) + 1, -1)  # [B, ..., *k, C]
-        out = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1) @ w["kernel"].reshape(
-            -1, self.filters
-        )
+        rows = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1)
+        out = rows @ w["kernel"].reshape(-1, self.filters)
         return np.moveaxis(out + w["bias"] if self.bias else out, -1, -1 - self.trailing)
 
 

@@ -173,11 +173,8 @@ def encoder(
     if isinstance(inputs, dict):
         part = partial(encoder, initializer=initializer, layer_norm=layer_norm)
         plain = {"action"} if isinstance(inputs, WithAction) else set()
-        return (
-            Branches(
-                {k: part(v, normalize=normalize and k not in plain) for k, v in inputs.items()}
-            ),
-        )
+        parts = {k: part(v, normalize=normalize and k not in plain) for k, v in inputs.items()}
+        return (Branches(parts),)
     if inputs.image:
         return cnn(inputs, initializer, layer_norm)
     if inputs.kind in ("discrete", "multidiscrete"):
@@ -214,12 +211,8 @@ def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> 
         channels = filters
     units = 128 if small else 512
     features = Dense(height * wide * channels, units, "relu", initializer, gain)
-    return (
-        Image(first),
-        *layers,
-        Flatten(),
-        *(normed(features, units) if layer_norm else (features,)),
-    )
+    last = normed(features, units) if layer_norm else (features,)
+    return (Image(first), *layers, Flatten(), *last)
 
 
 def normed(layer: Dense | Conv, units: int) -> Plan:

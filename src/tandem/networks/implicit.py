@@ -25,7 +25,8 @@ class WithFractions(dict[str, Spec]):
 
     @classmethod
     def of(cls, observation: Tree) -> WithFractions:
-        return cls(obs=observation, fractions=Leaf("box", (1,), "float32", (), (0.0,), (1.0,)))
+        fractions = Leaf("box", (1,), "float32", (), (0.0,), (1.0,))
+        return cls(obs=observation, fractions=fractions)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,5 @@ class Product(Branches):
 def quantile_network(body: Plan, features: int, cosines: int, head: Plan) -> Plan:
     """The plan of such a network: head(body(obs) * relu(linear(cosines of fractions))), for a body
     of so many features and a head that takes as many."""
-    return (
-        Product({"obs": body, "fractions": (Cosines(cosines), Dense(cosines, features, "relu"))}),
-        *head,
-    )
+    embedding = (Cosines(cosines), Dense(cosines, features, "relu"))
+    return (Product({"obs": body, "fractions": embedding}), *head)

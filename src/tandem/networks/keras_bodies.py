@@ -135,12 +135,8 @@ def _looked_at(
         )
     for v in body.trainable_variables:
         refuse_precision(name, "weights", v.dtype, "make its layers with dtype='float32'.")
-    refuse_precision(
-        name,
-        "outputs",
-        keras.backend.standardize_dtype(out.dtype),
-        "make its last layer with dtype='float32'.",
-    )
+    fix = "make its last layer with dtype='float32'."
+    refuse_precision(name, "outputs", keras.backend.standardize_dtype(out.dtype), fix)
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognize(body, seen) if isinstance(seen, Leaf) else None
 
@@ -151,9 +147,8 @@ def _with_fractions(
     """The fractions' embedding times the features, and our head on them."""
     head = fit(source.head, features)
     rest = quantile_network((), features, source.cosines, head)
-    quantiles, variables = build(
-        rest, {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
-    )
+    entering = {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
+    quantiles, variables = build(rest, entering)
     write(variables, init(rest, np.random.default_rng(source.seed)))
     inputs = symbolic(source.inputs)
     model = functional(inputs, quantiles({**inputs, "obs": body(inputs["obs"])}))
@@ -179,11 +174,8 @@ def _with_memory(
     if known is None:
         return model, None, variables
     parts = {"body": known[1], "cell": cell.named, "head": variables}
-    return (
-        model,
-        (layer,),
-        {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()},
-    )
+    named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
+    return model, (layer,), named_weights
 
 
 def _apart(name: str, source: CustomNetwork, bodies: tuple[keras.Layer, ...]) -> Completed:
@@ -287,12 +279,8 @@ def known(layer: keras.Layer) -> Known:
         plain = layer.axis in (-1, [-1]) and layer.scale and layer.center
         if not plain or layer.get_config().get("rms_scaling"):
             return None
-        return [
-            (
-                p.LayerNorm(layer.gamma.shape[0], layer.epsilon),
-                {"scale": layer.gamma, "bias": layer.beta},
-            )
-        ]
+        weights = {"scale": layer.gamma, "bias": layer.beta}
+        return [(p.LayerNorm(layer.gamma.shape[0], layer.epsilon), weights)]
     if kind in (layers.Dense, layers.Conv2D):
         return _with_weights(layer)
     if kind is layers.Activation:
@@ -338,4 +326,5 @@ def _with_weights(layer: keras.Layer) -> Known:
     if not plain or any(len(x) > 1 for x in form) or layer.data_format != "channels_last":
         return None
     (kernel,), (stride,) = form
-    return [(p.Conv(inputs, units, kernel, stride, "linear"), weights), (p.Activation(name), {})]
+    made = p.Conv(inputs, units, kernel, stride, "linear")
+    return [(made, weights), (p.Activation(name), {})]

@@ -164,10 +164,8 @@ def build(plan: Plan, inputs: Tree) -> tuple[keras.Model, dict[str, Variable]]:
     """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its
     variables by the plan's names; weights are still to be loaded."""
     variables: dict[str, Callable[[], Variable]] = {}
-    return (
-        functional(inputs, chained(plan, inputs, "", variables)),
-        {name: get() for name, get in variables.items()},
-    )
+    outputs = chained(plan, inputs, "", variables)
+    return functional(inputs, outputs), {name: get() for name, get in variables.items()}
 
 
 def functional(inputs: Tree, outputs: Tree) -> keras.Model:
@@ -350,10 +348,8 @@ def lengthen(x: Array, count: int) -> Array:
 def symbolic(inputs: Tree, name: str | None = None) -> Tree:
     """Keras inputs for a tree of Leaves."""
     if isinstance(inputs, WithFractions):
-        return {
-            "obs": symbolic(inputs["obs"], "obs"),
-            "fractions": keras.Input((None,), name="fractions", dtype="float32"),
-        }
+        any_number = keras.Input((None,), name="fractions", dtype="float32")
+        return {"obs": symbolic(inputs["obs"], "obs"), "fractions": any_number}
     if isinstance(inputs, dict):
         return {
             k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_"))

@@ -29,11 +29,8 @@ class NoisyDense(Dense):
     def init(self, rng: np.random.Generator) -> Weights:
         mean = super().init(rng)
         size = np.float32(SIGMA / np.sqrt(self.inputs))
-        return (
-            mean
-            | {f"{n}_sigma": np.full_like(x, size) for n, x in mean.items()}
-            | {f"{n}_noise": np.zeros_like(x) for n, x in mean.items()}
-        )
+        sigmas = {f"{n}_sigma": np.full_like(x, size) for n, x in mean.items()}
+        return mean | sigmas | {f"{n}_noise": np.zeros_like(x) for n, x in mean.items()}
 
     def forward(self, w: Weights, x: Array) -> Array:
         kernel = w["kernel"] + w["kernel_sigma"] * w["kernel_noise"]

@@ -95,11 +95,8 @@ class Graph:
         for value in graph.input:
             if value.name not in constants:  # in the type that the exporter has for it
                 given = inputs[value.name.removeprefix("network/")]
-                self.nodes.append(
-                    self.helper.make_node(
-                        "Cast", [given], [value.name], to=value.type.tensor_type.elem_type
-                    )
-                )
+                kind = value.type.tensor_type.elem_type
+                self.nodes.append(self.helper.make_node("Cast", [given], [value.name], to=kind))
         self.nodes += graph.node
         self.constants += graph.initializer
         return str(graph.output[0].name)
@@ -149,11 +146,9 @@ class Graph:
                 self.helper.make_tensor_value_info(name, of(np.dtype(dtype)), ["batch", *shape])
             )
         graph = self.helper.make_graph(self.nodes, "agent", enter, leave, self.constants)
+        opset = [self.helper.make_opsetid("", OPSET)]
         return self.helper.make_model(
-            graph,
-            opset_imports=[self.helper.make_opsetid("", OPSET)],
-            producer_name="tandem",
-            ir_version=8,
+            graph, opset_imports=opset, producer_name="tandem", ir_version=8
         )
 
 
@@ -161,12 +156,8 @@ def values(g: Graph, out: str, policy: Distribution) -> str:
     """The values of choices that a network's output means, where it gives distributions."""
     if isinstance(policy, CategoricalValues):
         spread = g("Softmax", g.reshape(out, (-1, policy.n, policy.each)), axis=-1)
-        return g(
-            "ReduceSum",
-            g("Mul", spread, g.constant(policy.support)),
-            g.constant([-1], np.int64),
-            keepdims=0,
-        )
+        means = g("Mul", spread, g.constant(policy.support))
+        return g("ReduceSum", means, g.constant([-1], np.int64), keepdims=0)
     if isinstance(policy, QuantileValues):
         spread = g.reshape(out, (-1, policy.n, policy.each))
         return g("ReduceMean", spread, axes=[-1], keepdims=0)
@@ -184,11 +175,10 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
         return g("Add", best, g.constant(action.start, np.int64))
     if action.kind == "multidiscrete":
         ends = np.cumsum((0, *action.sizes))
-        return g(
-            "Concat",
-            *[g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)],
-            axis=-1,
-        )
+        choices = [
+            g("ArgMax", g.columns(out, a, b), axis=-1, keepdims=1) for a, b in pairwise(ends)
+        ]
+        return g("Concat", *choices, axis=-1)
     if action.parts:
         raise NetworkError(
             "a Dict or Tuple of actions cannot be exported to ONNX.",

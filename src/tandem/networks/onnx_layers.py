@@ -54,14 +54,14 @@ def _state_dependent(g: Graph, layer: StateDependent, w: Weights, x: str) -> str
     mean = _dense(g, layer, w, x)
     if layer.limit:
         mean = g("Clip", mean, g.constant(-layer.limit), g.constant(layer.limit))
-    parts = g("Mul", g.reshape(x, (-1, layer.inputs, 1)), g.constant(np.exp(w["log_std"])))
+    features = g.reshape(x, (-1, layer.inputs, 1))
+    parts = g("Mul", features, g.constant(np.exp(w["log_std"])))
     return g("Concat", mean, g.reshape(parts, (-1, layer.inputs * layer.units)), axis=-1)
 
 
 def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
-    return _dense(
-        g, layer, {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}, x
-    )
+    settled = {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}
+    return _dense(g, layer, settled, x)
 
 
 def _weight_normed(plain: Callable[..., str]) -> Callable[..., str]:
@@ -82,12 +82,8 @@ def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
 def _one_hot(g: Graph, layer: OneHot, w: Weights, x: str) -> str:
     values = g.constant([0.0, 1.0])
     if len(layer.sizes) == 1:
-        return g(
-            "OneHot",
-            g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64)),
-            g.constant(layer.sizes[0], np.int64),
-            values,
-        )
+        symbol = g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64))
+        return g("OneHot", symbol, g.constant(layer.sizes[0], np.int64), values)
     columns = [g("Gather", x, g.constant(i, np.int64), axis=1) for i in range(len(layer.sizes))]
     parts = [
         g("OneHot", c, g.constant(n, np.int64), values)
@@ -102,12 +98,8 @@ def _image(g: Graph, layer: Image, w: Weights, x: str) -> str:
 
 
 def _normalize(g: Graph, layer: Normalize, w: Weights, x: str) -> str:
-    return g(
-        "Clip",
-        _standardized(g, x, w["mean"], w["variance"], 1e-08),
-        g.constant(-layer.clip),
-        g.constant(layer.clip),
-    )
+    scaled = _standardized(g, x, w["mean"], w["variance"], 1e-8)
+    return g("Clip", scaled, g.constant(-layer.clip), g.constant(layer.clip))
 
 
 def _standardized(g: Graph, x: str, mean: Array, variance: Array, epsilon: float) -> str:
@@ -147,7 +139,8 @@ def _product(g: Graph, layer: Product, w: Weights, x: Array) -> str:
 
 def _cosines(g: Graph, layer: Cosines, w: Weights, x: str) -> str:
     angles = np.arange(layer.count, dtype=np.float32) * np.pi
-    return g("Cos", g("Mul", g("Unsqueeze", x, g.constant([-1], np.int64)), g.constant(angles)))
+    apart = g("Unsqueeze", x, g.constant([-1], np.int64))
+    return g("Cos", g("Mul", apart, g.constant(angles)))
 
 
 def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
@@ -166,14 +159,16 @@ def _recurrent(g: Graph, layer: Recurrent, w: Weights, x: dict[str, str]) -> str
     """x: the values "obs" and "state"."""
     features = g.plan(layer.body, select(w, "body"), x["obs"])
     state = STEPS[type(layer.cell)](g, layer.cell, select(w, "cell"), features, x["state"])
-    return g("Concat", g.plan(layer.head, select(w, "head"), state), state, axis=-1)
+    said = g.plan(layer.head, select(w, "head"), state)
+    return g("Concat", said, state, axis=-1)
 
 
 def _gru(g: Graph, cell: Memory, w: Weights, x: str, state: str) -> str:
     n, (bias, again_bias) = cell.units, w["bias"]
     outer = g("Add", g("MatMul", x, g.constant(w["kernel"])), g.constant(bias))
     again = g("Add", g("MatMul", state, g.constant(w["recurrent"])), g.constant(again_bias))
-    gates = g("Sigmoid", g("Add", *(g.columns(sums, 0, 2 * n) for sums in (outer, again))))
+    both = (g.columns(sums, 0, 2 * n) for sums in (outer, again))
+    gates = g("Sigmoid", g("Add", *both))
     kept, reset = g.columns(gates, 0, n), g.columns(gates, n, 2 * n)
     old = g("Mul", reset, g.columns(again, 2 * n, 3 * n))
     new = g("Tanh", g("Add", g.columns(outer, 2 * n, 3 * n), old))
@@ -212,16 +207,15 @@ def _lerp_block(g: Graph, layer: LerpBlock, w: Weights, x: str) -> str:
     wide = g("Mul", g("MatMul", x, g.constant(w[f"wide_{KERNEL}"])), g.constant(w["scaler"]))
     wide = g.activate(layer.activation, wide)
     far = _on_sphere(g, g("MatMul", wide, g.constant(w[f"narrow_{KERNEL}"])))
-    return _on_sphere(g, g("Add", x, g("Mul", g("Sub", far, x), g.constant(layer.steps(w)))))
+    step = g("Mul", g("Sub", far, x), g.constant(layer.steps(w)))
+    return _on_sphere(g, g("Add", x, step))
 
 
 def _unit_head(g: Graph, layer: UnitHead, w: Weights, x: str) -> str:
     hidden = g("MatMul", x, g.constant(w[f"hidden_{KERNEL}"]))
     hidden = g("Mul", hidden, g.constant(w["scaler"]))
-    return g.activate(
-        layer.activation,
-        g("Add", g("MatMul", hidden, g.constant(w[KERNEL])), g.constant(w["bias"])),
-    )
+    out = g("Add", g("MatMul", hidden, g.constant(w[KERNEL])), g.constant(w["bias"]))
+    return g.activate(layer.activation, out)
 
 
 LAYERS: dict[type[Layer], Callable[..., str]] = {

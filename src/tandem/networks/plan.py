@@ -292,9 +292,8 @@ class Streams(Layer):
         return {f"{k}/{n}": v for k, plan in self.plans.items() for n, v in init(plan, rng).items()}
 
     def forward(self, w: Weights, x: Tree) -> Array:
-        return self.joined(
-            [forward(plan, select(w, k), self.part(x, k)) for k, plan in self.plans.items()]
-        )
+        parts = [forward(plan, select(w, k), self.part(x, k)) for k, plan in self.plans.items()]
+        return self.joined(parts)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         twins = [(k, Twin(plan, select(w, k))) for k, plan in self.plans.items()]
@@ -463,7 +462,5 @@ def draw(
         kernel = (gain * (q if fan_in >= shape[-1] else q.T)).reshape(shape)
         return {"kernel": kernel.astype(np.float32), "bias": np.zeros(shape[-1], np.float32)}
     bound = 1.0 / np.sqrt(fan_in)
-    return {
-        "kernel": rng.uniform(-bound, bound, shape).astype(np.float32),
-        "bias": rng.uniform(-bound, bound, shape[-1]).astype(np.float32),
-    }
+    draw = rng.uniform(-bound, bound, shape).astype(np.float32)
+    return {"kernel": draw, "bias": rng.uniform(-bound, bound, shape[-1]).astype(np.float32)}

@@ -41,10 +41,8 @@ class StateDependent(Dense):
         return self.units * (1 + self.inputs)
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return {
-            **super().init(rng),
-            "log_std": np.full((self.inputs, self.units), self.log_std, np.float32),
-        }
+        log_std = np.full((self.inputs, self.units), self.log_std, np.float32)
+        return {**super().init(rng), "log_std": log_std}
 
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)

@@ -133,7 +133,8 @@ class LSTMCell(Memory):
         inner, n = w["recurrent"], self.units
 
         def step(state: Array, outer: Array) -> Array:
-            return ops.of(state).concat(lstm(outer + state[:, :n] @ inner, state[:, n:], n), -1)
+            after = lstm(outer + state[:, :n] @ inner, state[:, n:], n)
+            return ops.of(state).concat(after, -1)
 
         return step
 
@@ -168,12 +169,8 @@ def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tr
     if not settings.recurrent:
         return observation
     start = Leaf("box", (), "float32", (), (0.0,), (1.0,))
-    return {
-        "obs": observation,
-        "state": state_leaf(settings),
-        "start": start,
-        **({} if action is None else {"action": action}),
-    }
+    judged = {} if action is None else {"action": action}
+    return {"obs": observation, "state": state_leaf(settings), "start": start, **judged}
 
 
 def seeing(head: Plan, memory: str) -> Plan:

@@ -30,11 +30,8 @@ class RunningNorm(Layer):
 
     def init(self, rng: np.random.Generator) -> Weights:
         mean, variance = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
-        return {
-            "moving_mean": mean,
-            "moving_variance": variance,
-            "moving_count": np.zeros(1, np.float32),
-        }
+        count = np.zeros(1, np.float32)
+        return {"moving_mean": mean, "moving_variance": variance, "moving_count": count}
 
     def forward(self, w: Weights, x: Array) -> Array:
         return (x - w["moving_mean"]) / ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
@@ -87,11 +84,8 @@ def simba(
     `on_standardized`."""
 
     def blocks(entering: int, units: int) -> Plan:
-        return (
-            Dense(entering, units, "linear", "orthogonal"),
-            *(ResidualBlock(units, activation) for _ in widths),
-            LayerNorm(units),
-        )
+        first = Dense(entering, units, "linear", "orthogonal")
+        return (first, *(ResidualBlock(units, activation) for _ in widths), LayerNorm(units))
 
     return on_standardized(blocks, "simba", 256, inputs, widths, normalize)
 

@@ -29,13 +29,12 @@ class SphericalEmbedding(Layer):
     units: int
 
     def init(self, rng: np.random.Generator) -> Weights:
-        return {
-            KERNEL: unit_kernel(rng, self.inputs + 1, self.units),
-            "scaler": np.full(self.units, sqrt(2.0 / self.units), np.float32),
-        }
+        kernel = unit_kernel(rng, self.inputs + 1, self.units)
+        return {KERNEL: kernel, "scaler": np.full(self.units, sqrt(2.0 / self.units), np.float32)}
 
     def forward(self, w: Weights, x: Array) -> Array:
-        shifted = ops.of(x).concat([x, 0.0 * x[..., :1] + SHIFT], -1)
+        xp = ops.of(x)
+        shifted = xp.concat([x, 0.0 * x[..., :1] + SHIFT], -1)
         return on_sphere(w["scaler"] * (on_sphere(shifted) @ w[KERNEL]))
 
 
@@ -93,10 +92,8 @@ def simbav2(
     """The body: a block for each of the widths, which are one. See `simba.on_standardized`."""
 
     def blocks(entering: int, units: int) -> Plan:
-        return (
-            SphericalEmbedding(entering, units),
-            *(LerpBlock(units, len(widths), activation) for _ in widths),
-        )
+        several = (LerpBlock(units, len(widths), activation) for _ in widths)
+        return (SphericalEmbedding(entering, units), *several)
 
     return on_standardized(blocks, "simbav2", 512, inputs, widths, normalize)
 

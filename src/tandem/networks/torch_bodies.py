@@ -91,7 +91,8 @@ def _looked_at(name: str, source: CustomNetwork, body: nn.Module) -> tuple[int, 
             lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros),
             "tandem.networks.torch_sequences.LastStep()",
         )
-    refuse_precision(name, "outputs", out.dtype, "end its forward method with a call of .float().")
+    fix = "end its forward method with a call of .float()."
+    refuse_precision(name, "outputs", out.dtype, fix)
     return int(out.shape[1]), recognize(body)
 
 

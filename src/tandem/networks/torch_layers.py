@@ -89,7 +89,8 @@ class TorchWeightNormConv(Direct):
 
     def forward(self, x: Array) -> Array:
         w, layer = self._parameters, self.plan_layer
-        x = nn.functional.conv2d(x, normalized(w).permute(3, 2, 0, 1), w["bias"], layer.stride)
+        kernel = normalized(w).permute(3, 2, 0, 1)
+        x = nn.functional.conv2d(x, kernel, w["bias"], layer.stride)
         return p.activate(layer.activation, x)
 
 

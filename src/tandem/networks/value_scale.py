@@ -82,10 +82,8 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
             changed[f"{before}/bias"] = (weights[f"{before}/bias"] * shrink + off).astype(
                 np.float32
             )
-        changed |= {
-            n: x.astype(np.float32)
-            for n, x in zip(names, (new_mean, new_variance, new_count), strict=True)
-        }
+        values = (new_mean, new_variance, new_count)
+        changed |= {n: x.astype(np.float32) for n, x in zip(names, values, strict=True)}
     network.write(changed)
     ratio = now / deviation
     shift = new_mean - ratio * mean

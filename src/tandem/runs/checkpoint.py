@@ -51,7 +51,8 @@ class Checkpoint:
                     raw.seek(entry.header_offset + 26)
                     begin = entry.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
                 arrays = array_files.stored(self.path, begin, entry.file_size)
-            return array_files.loaded(arrays, array_files.BLOCK if name in LIVE else inf)
+            most = array_files.BLOCK if name in LIVE else inf
+            return array_files.loaded(arrays, most)
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
 

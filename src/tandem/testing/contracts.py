@@ -20,7 +20,7 @@ import numpy as np
 from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward, Settings
 from tandem.algorithms.recurrent_batches import advance, later
-from tandem.backends.backend import Backend, Each, Loss, Network, Region
+from tandem.backends.backend import Backend, Each, Loss, Network
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import EnvLike, make, vectorize
@@ -164,7 +164,8 @@ def score(loop: Loop, env: EnvLike, episodes: int = 20, seed: int = 0) -> float:
     kind = type(loop.algorithm)
     actor = PolicyActor(kind, loop.settings, loop.random_actor.action, _settled(loop, *kind.acting))
     mode = kind.action_mode(loop.settings, loop.random_actor.action)
-    return float(np.mean(evaluate(actor, env, episodes, seed, action_mode=mode).returns))
+    returns = evaluate(actor, env, episodes, seed, action_mode=mode).returns
+    return float(np.mean(returns))
 
 
 def solves(
@@ -179,7 +180,8 @@ def solves(
     """It reaches a mean return of `least` (by default 95 % of the environment's optimum)."""
     loop = begin(kind, env, framework, network=network, **settings)
     train(loop)
-    wanted = 0.95 * make(env).optimum if least is None else least
+    optimum = make(env).optimum
+    wanted = 0.95 * optimum if least is None else least
     mean_return = score(loop, env)
     assert mean_return >= wanted, (
         f"{kind.__name__} on {framework} scores {mean_return:.3f}; at least {wanted:.3f} was "
@@ -308,18 +310,10 @@ class _Turns:
         self._minimize, self._trust_region_step = backend.minimize, backend.trust_region_step
 
     def minimize(
-        self,
-        optimizer: _Optimizer,
-        loss: Loss,
-        batch: Batch,
-        learning_rate: Array,
-        clip_norm: Array | None = None,
-        count: Array | None = None,
-        stop: Callable[[dict[str, Array]], Array] | None = None,
-        over_batch: Callable[[Batch], Batch] | None = None,
+        self, optimizer: _Optimizer, loss: Loss, batch: Batch, rate: Array, *more: Any, **named: Any
     ) -> tuple[Array, dict[str, Array]]:
-        rate = learning_rate * self._turn(optimizer)
-        return self._minimize(optimizer, loss, batch, rate, clip_norm, count, stop, over_batch)
+        rate = rate * self._turn(optimizer)
+        return self._minimize(optimizer, loss, batch, rate, *more, **named)
 
     def trust_region_step(
         self,
@@ -328,13 +322,10 @@ class _Turns:
         divergence: Each,
         batch: Batch,
         radius: Array,
-        region: Region,
-        count: Array,
+        *more: Any,
     ) -> dict[str, Array]:
-        length = radius * self._turn(optimizer)
-        return self._trust_region_step(
-            optimizer, objective, divergence, batch, length, region, count
-        )
+        radius = radius * self._turn(optimizer)
+        return self._trust_region_step(optimizer, objective, divergence, batch, radius, *more)
 
     def _turn(self, optimizer: _Optimizer) -> float:
         """1 for the optimizer whose turn it is, else 0."""
@@ -384,4 +375,5 @@ def copied(
     state: tuple[JSONDict, dict[str, dict[str, Array]]],
 ) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
     """A loop's state as a checkpoint would bring it: arrays of their own."""
-    return state[0], {g: {n: np.array(x) for n, x in xs.items()} for g, xs in state[1].items()}
+    data, groups = state
+    return data, {g: {n: np.array(x) for n, x in arrays.items()} for g, arrays in groups.items()}

@@ -50,9 +50,8 @@ def build(
     """(algorithm, backend) of that name, on made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
-    backend = backends.make(
-        framework, "cpu", seed=seed, compile="yes" if compile else "no", devices=devices
-    )
+    how = "yes" if compile else "no"
+    backend = backends.make(framework, "cpu", seed=seed, compile=how, devices=devices)
     networks = sources(name, action, observation, network, seed, **settings)
     return kind(backend, networks, observation, action, chosen), backend
 
@@ -66,10 +65,12 @@ def sources(
     **settings: object,
 ) -> dict[str, Source]:
     """Where the networks of an algorithm of that name come from, by role."""
-    return algorithms.get(name, action).sources(
+    chosen = algorithms.get(name).Settings(**settings)
+    kind = algorithms.get(name, action)
+    return kind.sources(
         observation,
         action,
-        algorithms.get(name).Settings(**settings),
+        chosen,
         network,
         None,
         lambda n: np.random.default_rng([seed, *n.encode()]),
@@ -296,12 +297,8 @@ def _of_agents(algorithm: Any, batch: Batch, rng: np.random.Generator) -> Batch:
         extra["acting"] = (rng.random(shape) < 0.8).astype(np.float32)
     if algorithm.sequence:
         extra |= _recurrent_states(algorithm, shape[:3], shape, rng)
-    return batch._replace(
-        obs=obs,
-        action=actions,
-        weight=(rng.random(shape) < 0.9).astype(np.float32),
-        extra=extra,
-    )
+    weight = (rng.random(shape) < 0.9).astype(np.float32)
+    return batch._replace(obs=obs, action=actions, weight=weight, extra=extra)
 
 
 def allow(obs: Tree, actions: Array, action: Leaf) -> None:

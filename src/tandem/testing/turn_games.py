@@ -73,8 +73,9 @@ class TurnGame:
 
     def last(self, observe: bool = True) -> tuple[dict[str, Array] | None, float, bool, bool, Info]:
         player = self.agent_selection
+        seen = self.observe(player) if observe else None
         return (
-            self.observe(player) if observe else None,
+            seen,
             self._owed[player],
             self.terminations[player],
             self.truncations[player],

@@ -55,7 +55,8 @@ def check_vector(
             one, two = (source.environments(envs.n, seed, kwargs) for _ in range(2))
             yield resumed(resume_fault_between(one, two, 60, seed))
         else:
-            yield Finding("resume", "note", "new episodes begin: it has no get_state and set_state")
+            told = "new episodes begin: it has no get_state and set_state"
+            yield Finding("resume", "note", told)
         speed = speed_of(envs, seed)
         yield Finding("speed", "note", f"{speed:,.0f} steps/s, {envs.n} environments")
     finally:

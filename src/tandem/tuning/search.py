@@ -154,9 +154,8 @@ def find_optimizer(
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     hints = hints_of(kind.Settings)
     if "optimizer" not in hints:
-        raise UnknownNameError(
-            f"setting of {name}", "optimizer", hints, "use find_lr: it has one optimizer."
-        )
+        fix = "use find_lr: it has one optimizer."
+        raise UnknownNameError(f"setting of {name}", "optimizer", hints, fix)
     known = list(get_args(hints["optimizer"]))
     candidates = []
     for optimizer in known if optimizers is None else optimizers:
@@ -165,9 +164,8 @@ def find_optimizer(
             raise UnknownNameError(f"optimizer of {name}", optimizer, known)
         for rate in rates(kind, env, start_lr, end_lr, points, "learning_rate"):
             settings = {"optimizer": optimizer, **rate.settings}
-            candidates.append(
-                Candidate(name, settings, f"{optimizer}, {rate.label}", optimizer, rate.x, kind)
-            )
+            label = f"{optimizer}, {rate.label}"
+            candidates.append(Candidate(name, settings, label, optimizer, rate.x, kind))
     return _search(candidates, env, **more)
 
 
@@ -263,7 +261,8 @@ def rates(
     for x in np.geomspace(start, end, points):
         rate = float(f"{x:.2g}")
         text = str(given.moved(rate))
-        found.append(Candidate(name, {setting: text}, f"{setting} {text}", name, rate, kind))
+        label = f"{setting} {text}"
+        found.append(Candidate(name, {setting: text}, label, name, rate, kind))
     return found
 
 
@@ -271,17 +270,17 @@ def _search(
     candidates: list[Candidate],
     env: EnvLike,
     *,
+    steps: int | None = None,
     seeds: int = 1,
     seed: int = 0,
     processes: int | None = None,
     out: str | Path | None = None,
+    framework: str | None = None,
     begun: Callable[[str], object] = lambda what: None,
     told: Callable[[Trial], object] = lambda trial: None,
     **settings: Any,
 ) -> Found:
-    """Runs all candidates, and finds the best. settings: those that all have, and `steps` and
-    `framework`."""
-    steps, framework = settings.pop("steps", None), settings.pop("framework", None)
+    """Runs all candidates, and finds the best. settings: those that all have."""
     refuse_own_optimizer(settings)
     folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
@@ -442,18 +441,15 @@ def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
     optimizer; else by environment step, with a line for each."""
     trials = [t for t in trials if not isnan(t.score)]
     if isnan(best.candidate.x):
-        return plots.trial_curves(
-            {
-                t.candidate.label: [
-                    (np.array(x, float), np.array(y))
-                    for x, y in zip(t.steps, t.returns, strict=True)
-                    if x
-                ]
-                for t in trials
-            },
-            out,
-            title,
-        )
+        curves = {
+            t.candidate.label: [
+                (np.array(x, float), np.array(y))
+                for x, y in zip(t.steps, t.returns, strict=True)
+                if x
+            ]
+            for t in trials
+        }
+        return plots.trial_curves(curves, out, title)
     lines: dict[str, list[Trial]] = {}
     for trial in trials:
         lines.setdefault(trial.candidate.line, []).append(trial)

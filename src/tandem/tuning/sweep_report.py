@@ -101,8 +101,8 @@ def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Sett
 
 def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:
     """Writes trials.csv, with a row for each trial."""
-    names, path = list(dict.fromkeys(name for t in trials for name in t.settings)), folder / TABLE
-    fix = plan.to_resume(folder)
+    names = list(dict.fromkeys(name for t in trials for name in t.settings))
+    path, fix = folder / TABLE, plan.to_resume(folder)
     with writing(path, fix), path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(

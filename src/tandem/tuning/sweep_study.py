@@ -82,7 +82,8 @@ class Plan:
     @property
     def names(self) -> JSONDict:
         """What may lead to code, as in a run's config.json."""
-        return asdict(self) | {"own_env": "env" in self.own, "options": self.given}
+        own_env = "env" in self.own
+        return asdict(self) | {"own_env": own_env, "options": self.given}
 
     def to_resume(self, folder: Path) -> str:
         """What to do where something ends the sweep that is no fault of a trial's."""

@@ -134,11 +134,8 @@ class RayActor:
         self._ray = ray
         options = {"num_cpus": cpus, "max_restarts": -1, **options}
         self._cluster = joined(ray)
-        self._actor = (
-            _actor_host(ray)
-            .options(**options)
-            .remote({name: os.environ[name] for name in OWN if name in os.environ})
-        )
+        own = {name: os.environ[name] for name in OWN if name in os.environ}
+        self._actor = _actor_host(ray).options(**options).remote(own)
         self._calls: deque[object] = deque()
         self._closing: object = None  # the call that does, once it was made
         self.runs = True
