@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.learn_rows import Learned
 from benchmarks.learn_tables import Line, seed_of
-from tandem.plots import curve_of
+from tandem.reports.plots import curve_of
 from tandem.runs.folder import Run
 
 COLUMNS = ("row", "seed", "env_steps", "eval_mean", "eval_std")

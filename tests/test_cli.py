@@ -520,7 +520,7 @@ def test_watch_without_a_screen_writes_a_file(finished, tmp_path, capsys, monkey
 
 def test_watch_opens_a_window_where_there_is_a_screen(finished, capsys, monkeypatch) -> None:
     monkeypatch.setattr("tandem.cli.watch.has_display", lambda: True)
-    monkeypatch.setattr("tandem.animation.has_display", lambda: True)
+    monkeypatch.setattr("tandem.reports.animation.has_display", lambda: True)
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     metadata = "gymnasium.envs.classic_control.CartPoleEnv.metadata"
     monkeypatch.setattr(metadata, {"render_modes": ["human"], "render_fps": 10**6})

@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.agents.train_call import LambdaCallback
     from tandem.algorithms.base import Algorithm
     from tandem.cluster import Cluster, WiseRL
-    from tandem.comparison import compare
     from tandem.datasets.recording import record
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.hub.pulling import pull
     from tandem.hub.pushing import push
     from tandem.learning.events import Evaluation
-    from tandem.onnx_export import export
-    from tandem.run_report import report
+    from tandem.reports.comparison import compare
+    from tandem.reports.onnx_export import export
+    from tandem.reports.run_report import report
     from tandem.runs.folder import Run, find_runs
     from tandem.trainer import Agent, Result, evaluate, load, session, train
     from tandem.tuning.lr_finder import LRFinder
@@ -51,11 +51,11 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "Run": ("tandem.runs.folder", "Run"),
     "WiseRL": ("tandem.cluster", "WiseRL"),
     "assign_param": ("tandem.agents.rl", "assign_param"),
-    "compare": ("tandem.comparison", "compare"),
+    "compare": ("tandem.reports.comparison", "compare"),
     "datasets": ("tandem.datasets", ""),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
-    "export": ("tandem.onnx_export", "export"),
+    "export": ("tandem.reports.onnx_export", "export"),
     "find_best": ("tandem.tuning.search", "find_best"),
     "find_lr": ("tandem.tuning.search", "find_lr"),
     "find_runs": ("tandem.runs.folder", "find_runs"),
@@ -66,7 +66,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "pull": ("tandem.hub.pulling", "pull"),
     "push": ("tandem.hub.pushing", "push"),
     "record": ("tandem.datasets.recording", "record"),
-    "report": ("tandem.run_report", "report"),
+    "report": ("tandem.reports.run_report", "report"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
     "session": ("tandem.trainer", "session"),

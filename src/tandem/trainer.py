@@ -34,7 +34,7 @@ from tandem.learning.seeds import Generators, derived
 from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
-from tandem.plots import curve
+from tandem.reports.plots import curve
 from tandem.runs import config_file, plugin_writers, start
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
@@ -491,7 +491,7 @@ def draw(run: Session) -> None:
     """Write curve.png and an animation of the best agent. A note says what could not be drawn here,
     and why."""
     assert run.folder is not None
-    from tandem.animation import film
+    from tandem.reports.animation import film
 
     with attempt("no curve"):
         curve([run.folder], run.folder / "curve.png")

@@ -18,7 +18,7 @@ import tandem
 from tandem import trainer
 from tandem.backends import choose, running
 from tandem.exploration import GreedyQPolicy
-from tandem.onnx_export import to_onnx
+from tandem.reports.onnx_export import to_onnx
 from tests.advice.net import advised, follow
 from tests.agents.keras_q import Q
 from tests.collect.own_networks import body as sine

@@ -12,7 +12,7 @@ from tandem import trainer
 from tandem.envs.team import Team
 from tandem.networks import onnx
 from tandem.networks.torch_sequences import LastStep
-from tandem.onnx_export import to_onnx
+from tandem.reports.onnx_export import to_onnx
 from tandem.testing.team_games import TwoStep
 from tests.advice.conftest import body
 from tests.advice.net import advised, follow, rows

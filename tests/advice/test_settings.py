@@ -12,8 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import tandem
-from tandem import algorithms, plots, trainer
-from tandem.comparison import compare
+from tandem import algorithms, trainer
 from tandem.compiled import choice
 from tandem.errors import SettingError, TandemError
 from tandem.learning import asynchronous, fits, selfplay
@@ -22,6 +21,8 @@ from tandem.learning.events import BatchBegin, BatchEnd
 from tandem.math import returns
 from tandem.replay.buffer import Ring
 from tandem.replay.scored import ScoredSampler
+from tandem.reports import plots
+from tandem.reports.comparison import compare
 from tandem.settings import Schedule, apply, check_ranges, declared
 from tandem.spaces import Leaf, action_leaf
 from tandem.testing import contracts
@@ -131,7 +132,7 @@ def statistics(normalize_observations: bool) -> None:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> None:
-    from tests.test_comparison import seeds
+    from tests.reports.test_comparison import seeds
 
     monkeypatch.chdir(tmp_path)
     seeds(tmp_path / "ppo", [1.0, 2.0])

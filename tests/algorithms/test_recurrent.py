@@ -16,7 +16,7 @@ from tandem.collect.trained_agent import Agent
 from tandem.envs import factory
 from tandem.errors import NetworkError, SpaceError
 from tandem.networks.recurrent import Recurrent
-from tandem.onnx_export import to_numpy
+from tandem.reports.onnx_export import to_numpy
 from tandem.testing import contracts, fakes, team_games
 from tandem.testing import environments as games
 from tandem.testing.memory_games import Recall
@@ -214,7 +214,7 @@ def test_an_agent_with_a_memory_acts_by_predict() -> None:
 
 def test_its_play_can_be_watched(tmp_path: Path) -> None:
     """A memory is reset with each episode: the same seed gives the same play."""
-    from tandem.animation import _play, film
+    from tandem.reports.animation import _play, film
 
     class Recording:
         def __init__(self) -> None:

@@ -14,7 +14,7 @@ from tandem.envs.flat_actions import FlatActions
 from tandem.errors import NetworkError
 from tandem.math.distributions import Bernoulli, Categorical, Gaussian
 from tandem.math.products import ProductDistribution, for_actions
-from tandem.onnx_export import to_numpy, to_onnx
+from tandem.reports.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
 from tandem.types import leaves
 from tandem.vector_actions import restored, vector_space

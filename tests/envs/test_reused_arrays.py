@@ -10,10 +10,10 @@ import torch
 from gymnasium import spaces
 
 import tandem
-from tandem import animation
 from tandem.cluster import AlgorithmAgent, Cluster, Runner
 from tandem.exploration import GaussianWhiteNoiseProcess
 from tandem.planning import BaseNode, run_mcts_search
+from tandem.reports import animation
 from tandem.types import leaves, tree_map
 from tests.agents.agents import Probe
 from tests.envs.made import assert_same

@@ -21,7 +21,7 @@ from tandem.hub.card import _usage
 from tandem.hub.public import Cleaner
 from tandem.learning.figures import mean_and_std
 from tests.hub.server import TOKEN, Hub, running
-from tests.test_comparison import make
+from tests.reports.test_comparison import make
 
 GIVEN = "--framework torch --steps 600 --hidden 16,8 --seed 3 --final-episodes 2 --eval-episodes 2"
 

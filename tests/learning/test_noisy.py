@@ -14,7 +14,7 @@ from tandem.learning.events import BatchEnd
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Twin
 from tandem.networks.serial import from_json
-from tandem.onnx_export import to_numpy
+from tandem.reports.onnx_export import to_numpy
 from tandem.testing import contracts, team_games
 from tandem.testing.environments import Chain
 

@@ -10,10 +10,10 @@ import pytest
 
 import tandem
 from tandem import trainer
-from tandem.animation import film
 from tandem.envs.factory import make
 from tandem.envs.versus import Versus
 from tandem.errors import SettingError
+from tandem.reports.animation import film
 from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tandem.testing.turn_games import Nim, TicTacToe

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tandem
-from tandem.animation import screen
 from tandem.cli import main
 from tandem.envs.factory import make
 from tandem.errors import CheckpointError
+from tandem.reports.animation import screen
 from tests.runs.test_reading import GIVEN
 
 SHORT = shlex.split("--framework torch --steps 64 --rollout 8 --envs 4 --no-plots")

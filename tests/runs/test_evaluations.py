@@ -18,7 +18,7 @@ import tandem
 from tandem import errors
 from tandem.envs.plain import Plain
 from tandem.learning.events import BatchEnd, EvaluationEnd
-from tandem.run_report import report
+from tandem.reports.run_report import report
 from tandem.runs.callbacks import LambdaCallback
 from tandem.runs.folder import Run
 from tandem.runs.groups import scores

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import tandem
-from tandem.animation import film
 from tandem.cli import main
 from tandem.drlbox.makers import make_trainer
 from tandem.errors import ResumeError, RunFolderError
+from tandem.reports.animation import film
 from tandem.runs.folder import Run, default_folder, drop_unused, runs_in
 from tandem.runs.writers import CsvWriter
 from tandem.testing.environments import TerminatedTruncatedPair

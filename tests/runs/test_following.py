@@ -17,9 +17,9 @@ from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import RunFolderError
 from tandem.runs import following
 from tandem.runs.writers import CsvWriter
+from tests.reports.test_comparison import make
 from tests.runs.shared import child, wait_for
 from tests.runs.test_progress import Terminal
-from tests.test_comparison import make
 
 ROW = {"return_mean": 5.0, "eval_mean": None, "eval_std": None, "seconds": 1.0}
 needs_locks = pytest.mark.skipif(not platforms.HOLDS, reason="this system has no flock")

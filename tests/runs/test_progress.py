@@ -15,16 +15,16 @@ import pytest
 from PIL import Image
 
 import tandem
-from tandem.animation import Animation
 from tandem.errors import SettingError, SpaceError
 from tandem.learning import events
 from tandem.learning import notebook as html
 from tandem.learning.events import Evaluation
+from tandem.reports.animation import Animation
 from tandem.runs import notebook
 from tandem.runs.progress import Progress, duration
 from tandem.types import EpisodeResult
+from tests.reports.test_run_report import Page
 from tests.runs.shared import QUICK
-from tests.test_run_report import Page
 
 
 class Clock:

@@ -11,7 +11,7 @@ from torch import nn
 import tandem
 from tandem.cli import main
 from tandem.errors import CheckpointError, ResumeError, SettingError
-from tandem.run_report import command_of, report
+from tandem.reports.run_report import command_of, report
 from tandem.runs.folder import expect_json
 from tandem.runs.session import Session
 from tandem.runs.verification import verify

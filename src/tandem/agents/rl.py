@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
 from tandem.agents.agent_checkpoint import PathLike, restore_param
 from tandem.agents.assembly import Assembly
@@ -44,6 +43,7 @@ from tandem.agents.train_call import (
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError, warn
+from tandem.reports import animation, plots
 from tandem.runs.rotation import BackgroundWriter, Rotation, SavePolicy
 from tandem.streams import say
 from tandem.types import Array, Tree

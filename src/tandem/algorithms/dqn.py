@@ -257,6 +257,9 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Loss and "error" of each row, [B]: with scalar values Huber's loss of Q(s, a) - y for
+        y = r + discount * Q_target(s', a'). a' is the best action by Q with `double` (van Hasselt
+        et al. 2016, eq. 4), else by Q_target. Losses of distributions: `math.action_values`."""
         values, s = self.values, self.settings
         now, next_ = self.views(b)  # networks at the states, and at those that follow
         fraction, next_fraction = b.noise or (None, None)

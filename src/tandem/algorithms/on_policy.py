@@ -363,8 +363,8 @@ class OnPolicy(base.Algorithm):
         return policy.act(masked(out, obs, action), noise), extra, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Advantages and returns (GAE); the value of what followed a cut step is folded into its
-        reward."""
+        """Advantages and returns (GAE). Where an episode was truncated, discount * V(its last
+        observation) is added to the reward of its last step."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         start, after, policy = np.empty(0), np.empty(0), None

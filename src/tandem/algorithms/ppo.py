@@ -129,10 +129,12 @@ class PPO(OnPolicy):
         self.optimizer = self._make_optimizer("ppo", self.networks)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Eq. 9 of the paper, negated [rows]: with the ratio of the new and the old probability of
+        a, value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H."""
         out, value = self.outputs(b)
         objective, kl, entropy = self.policy_terms(out, b)
         value_loss = self.value_loss(value, b.extra)
-        loss = self.settings.value_weight * value_loss - objective  # eq. 9, negated
+        loss = self.settings.value_weight * value_loss - objective
         aux = {"kl": kl, "value_loss": value_loss, "entropy": entropy}
         return self.with_curiosity(loss, aux, b)
 

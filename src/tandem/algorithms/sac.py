@@ -235,14 +235,15 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         entropy = xp.reshape(self.entropy(now, obs, *noise), discount.shape)
         return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Half the sum of both critics' squared errors [B] against (eqs. 3 and 5)
+        y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s')."""
         xp, (now, next_) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
         if isinstance(self.values, CategoricalValues):
             own = self.outputs(self.qs, now, b.obs, b.action)
             later = self.outputs(self.targets, next_, b.next_obs, action)
             return self.categorical_loss(b, own, later, log_prob[..., None])
-        # eq. 3
         next_value = (
             xp.minimum(*self.value(self.targets, next_, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
@@ -269,15 +270,16 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         errors = priorities.erring(self.settings, *losses)
         return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
-    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """alpha * log pi(a | s) - min Q(s, a) for a ~ pi(. | s) [B] (eq. 7)."""
         xp, (now, _) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(now, b.obs, b.noise[1])
         q = xp.minimum(*self.value(self.qs, now, b.obs, action))
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
-    def alpha_loss(
-        self, b: Batch
-    ) -> tuple[Array, dict[str, Array]]:  # eq. 18, in log space as is usual
+    def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """log alpha * (H - target_entropy) [B]: eq. 18 in log space, as is usual. H is the
+        "entropy" that `actor_loss` has returned."""
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser
-from tandem.comparison import compare
-from tandem.plots import as_picture
+from tandem.reports.comparison import compare
+from tandem.reports.plots import as_picture
 from tandem.runs.groups import WAYS, WHICH
 
 ABOUT = """Compare algorithms by the final scores of their runs: interquartile mean, mean, median,

@@ -8,7 +8,7 @@ from tandem.cli import agents
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
-from tandem.onnx_export import ROWS, to_numpy, to_onnx
+from tandem.reports.onnx_export import ROWS, to_numpy, to_onnx
 from tandem.settings import shell_path
 
 ABOUT = """Export the agent of a run to a file that needs no framework: numpy (.npz with weights and

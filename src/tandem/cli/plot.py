@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser
-from tandem.plots import curve
+from tandem.reports.plots import curve
 from tandem.runs.folder import runs_in
 
 ABOUT = """Plot learning curves. One run: its evaluations and training episodes. Several runs: the

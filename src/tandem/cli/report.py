@@ -12,7 +12,7 @@ from tandem.cli.seeds import KINDS, means
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.figures import figures
 from tandem.platforms import is_held
-from tandem.run_report import report
+from tandem.reports.run_report import report
 from tandem.runs.folder import LOCK, Run, describe, result_of
 from tandem.settings import shell_path
 

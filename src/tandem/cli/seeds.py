@@ -22,7 +22,7 @@ from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import runs_at_once
 from tandem.platforms import is_held, keep_to, own_cores
-from tandem.plots import curve
+from tandem.reports.plots import curve
 from tandem.runs import config_file, progress
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of

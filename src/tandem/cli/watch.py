@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.live import live
 from tandem.cli.output import echo, shown
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
 from tandem.learning.figures import figures
+from tandem.reports.animation import film, has_display, screen, show
 from tandem.settings import whole_number
 
 ABOUT = """Watch the agent of a run play: in a window, or as a GIF or MP4 if there is no screen or

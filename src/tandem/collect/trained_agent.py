@@ -18,7 +18,7 @@ from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored
 
 if TYPE_CHECKING:
-    import tandem.animation
+    import tandem.reports.animation
 
 
 class Agent:
@@ -152,15 +152,15 @@ class Agent:
         seed: int = 0,
         max_steps: int = 1000,
         fps: float | None = None,
-    ) -> tandem.animation.Animation:
+    ) -> tandem.reports.animation.Animation:
         """Plays episodes and gives back their pictures: a notebook shows them where the cell ends,
         `save("play.gif")` or `save("play.mp4")` writes them.
 
         env: a Gymnasium id, an environment made with render_mode="rgb_array", or a callable that
         makes one; None is the id that the agent was trained in. episodes, seed, max_steps and fps
-        are as `tandem.animation.animate` has them, and so are the errors.
+        are as `tandem.reports.animation.animate` has them, and so are the errors.
         """
-        film = import_module("tandem.animation").filmed
+        film = import_module("tandem.reports.animation").filmed
         return film(self, env, episodes, seed, max_steps, fps)
 
     def _acted(

@@ -24,7 +24,7 @@ from tandem.envs.vector import episode_seed
 from tandem.errors import RunFolderError, SettingError, SpaceError
 from tandem.hub.public import Cleaner
 from tandem.learning.seeds import Generators
-from tandem.run_report import command_of
+from tandem.reports.run_report import command_of
 from tandem.runs import checkpoint
 from tandem.runs.atomic_files import writing
 from tandem.runs.config_file import versions

@@ -9,7 +9,7 @@ from typing import Any
 from tandem import algorithms
 from tandem.hub.api import library
 from tandem.learning.figures import mean_and_std
-from tandem.run_report import command_of, import_of
+from tandem.reports.run_report import command_of, import_of
 from tandem.runs import config_file
 from tandem.runs.folder import Run, describe
 from tandem.types import JSONDict

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from PIL import Image
 
-from tandem.animation import mp4
 from tandem.errors import CheckpointError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
 from tandem.hub.public import Cleaner, copy_checkpoint
 from tandem.hub.pulling import NAMES
+from tandem.reports.animation import mp4
 from tandem.runs import checkpoint
 from tandem.runs.atomic_files import write_json, writing
 from tandem.runs.folder import Run, expect_json, runs_in

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward, Settings
 from tandem.algorithms.recurrent_batches import advance, later
-from tandem.backends.backend import Backend, Each, Loss, Network
+from tandem.backends.backend import Backend, Each, Loss
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import EnvLike, make, vectorize
@@ -294,30 +294,23 @@ def touches_only_its_own(
     return names
 
 
-@runtime_checkable
-class _Optimizer(Protocol):
-    name: str
-    networks: list[Network]
-    size: int  # weights that it trains
-
-
 class _Turns:
     """A backend's steps, of which only those of one optimizer, by its number, move weights."""
 
     def __init__(self, backend: Backend, number: int) -> None:
-        self.optimizers: list[_Optimizer] = []  # in the order of their first steps
+        self.optimizers: list[Any] = []  # in the order of their first steps
         self._number = number
         self._minimize, self._trust_region_step = backend.minimize, backend.trust_region_step
 
     def minimize(
-        self, optimizer: _Optimizer, loss: Loss, batch: Batch, rate: Array, *more: Any, **named: Any
+        self, optimizer: Any, loss: Loss, batch: Batch, rate: Array, *more: Any, **named: Any
     ) -> tuple[Array, dict[str, Array]]:
         rate = rate * self._turn(optimizer)
         return self._minimize(optimizer, loss, batch, rate, *more, **named)
 
     def trust_region_step(
         self,
-        optimizer: _Optimizer,
+        optimizer: Any,
         objective: Each,
         divergence: Each,
         batch: Batch,
@@ -327,7 +320,7 @@ class _Turns:
         radius = radius * self._turn(optimizer)
         return self._trust_region_step(optimizer, objective, divergence, batch, radius, *more)
 
-    def _turn(self, optimizer: _Optimizer) -> float:
+    def _turn(self, optimizer: Any) -> float:
         """1 for the optimizer whose turn it is, else 0."""
         if optimizer not in self.optimizers:  # an update may be traced more than once
             self.optimizers.append(optimizer)
@@ -366,9 +359,9 @@ def made_up(loop: Loop, updates: int, rows: int) -> Batch:
     return fakes.batches(loop.algorithm, spec.observation, spec.action, updates, rows)
 
 
-def optimizers(algorithm: Algorithm) -> list[_Optimizer]:
+def optimizers(algorithm: Algorithm) -> list[Any]:
     """The optimizers that an algorithm keeps as attributes."""
-    return [o for o in vars(algorithm).values() if isinstance(o, _Optimizer)]
+    return [o for o in vars(algorithm).values() if hasattr(o, "networks") and hasattr(o, "size")]
 
 
 def copied(

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tandem import plots
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
 from tandem.backends.variables import host
 from tandem.errors import NonFiniteError, SettingError
+from tandem.reports import plots
 from tandem.tuning.trials import TrialResult
 from tandem.types import AnyArray
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tandem import algorithms, backends, plots, trainer, zoo
+from tandem import algorithms, backends, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
@@ -26,6 +26,7 @@ from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
+from tandem.reports import plots
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number

@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from datetime import date
 from pathlib import Path
 
-from tandem import plots
 from tandem.algorithms.base import Settings
 from tandem.errors import WorkerError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures
+from tandem.reports import plots
 from tandem.runs import trust
 from tandem.runs.atomic_files import write_json, writing
 from tandem.settings import apply

@@ -17,7 +17,7 @@ from tandem.learning.seeds import Generators
 from tandem.networks import onnx
 from tandem.networks import plan as layers
 from tandem.networks.plan import Cast, Dense, Twin, init
-from tandem.onnx_export import to_numpy, to_onnx
+from tandem.reports.onnx_export import to_numpy, to_onnx
 from tandem.spaces import Leaf
 from tandem.testing import fakes, team_games
 from tests.helpers import run_python

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tandem import animation
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+from tandem.reports import animation
 
 
 class Blinking(gym.Env[Any, Any]):

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem import plots
 from tandem.errors import SettingError, one_of
 from tandem.learning.figures import figures, listed
 from tandem.math import statistics
 from tandem.math.statistics import FEW
+from tandem.reports import plots
 from tandem.runs import groups
 from tandem.runs.groups import WAYS, WHICH, Groups
 from tandem.settings import as_path, whole_number

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem import plots
 from tandem.cli import main, plot
 from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
+from tandem.reports import plots
 from tandem.runs.writers import CsvWriter
 
 
@@ -160,7 +160,7 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
 def test_plotting_touches_no_global_state(tmp_path: Path) -> None:
     make(tmp_path / "run")
     program = (
-        "import sys; from pathlib import Path; from tandem import plots\n"
+        "import sys; from pathlib import Path; from tandem.reports import plots\n"
         "assert 'matplotlib' not in sys.modules\n"
         f"plots.curve([Path({str(tmp_path / 'run')!r})], Path({str(tmp_path / 'a.png')!r}))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem import plots
 from tandem.cli import main
-from tandem.comparison import compare
 from tandem.errors import RunFolderError, SettingError
 from tandem.math import statistics
+from tandem.reports import plots
+from tandem.reports.comparison import compare
 
 TOML = """
 [CartPole-v1]

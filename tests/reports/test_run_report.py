@@ -17,10 +17,10 @@ import tandem
 from tandem.cli import main
 from tandem.cli import train as training
 from tandem.learning.figures import figures, mean_and_std
-from tandem.run_report import command_of, report
+from tandem.reports.run_report import command_of, report
 from tandem.runs.callbacks import Callback
 from tests.browser import needs_browser, shown
-from tests.test_comparison import make
+from tests.reports.test_comparison import make
 
 GIVEN = "--framework torch --steps 600 --hidden 16,8 --gamma 0.9 --no-orthogonal --seed 3"
 

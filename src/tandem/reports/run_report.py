@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, plots
+from tandem import algorithms
 from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures, mean_and_std
+from tandem.reports import plots
 from tandem.runs import checkpoint, config_file
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe

@@ -206,7 +206,8 @@ def _current_figure(height: float) -> tuple[Figure, bool]:
     """Returns a new figure, which is pyplot's current one, and whether there is a screen for it."""
     from matplotlib import pyplot as plt
 
-    from tandem.animation import has_display  # brings environments: `tandem --help` needs none
+    # here, since it brings environments, which `tandem --help` needs not
+    from tandem.reports.animation import has_display
 
     shown = has_display()
     while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
