@@ -1,3 +1,3 @@
-"""A run's folder and its life: the session, what it does beside learning (`observers`),
-checkpoints, the table, callbacks, signals, resuming, verification. May import lower layers, up
+"""Run folders and the life of a run: the session, its other tasks while training (`observers`),
+checkpoints, the table, callbacks, signals, resuming and verification. May import lower layers, up
 to `compiled`."""

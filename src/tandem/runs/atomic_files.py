@@ -1,4 +1,5 @@
-"""Writing files so that a kill or a full disk leaves what was there before, and says so."""
+"""Atomic file writes: after a kill or a full disk the previous file is intact, and errors are
+raised."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from tandem.platforms import flush_folder
 from tandem.types import JSONDict
 
 ELSEWHERE = "free some space, or choose another with --out."
-PART = ".part"  # how the names of unfinished files end
-_numbers = count()  # several files of one name may be under way
+PART = ".part"  # suffix of unfinished files
+_numbers = count()  # two files of the same name can be open at once
 
 
 @contextmanager
 def writing(out: Path, fix: str = ELSEWHERE) -> Iterator[None]:
-    """While a file is written, whose folder is made. RunFolderError where that cannot be; the
-    beginning of a new file is removed."""
+    """Create the folder of `out`, and raise RunFolderError if writing fails in this context. A
+    partially written new file is removed."""
     is_new = not out.exists()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,8 @@ def writing(out: Path, fix: str = ELSEWHERE) -> Iterator[None]:
 
 
 def read_json(path: Path) -> JSONDict:
-    """What a file that `write_json` wrote holds; {} where it cannot be read, or holds none."""
+    """Return the contents of a file written by `write_json`; {} if it is unreadable or not a
+    dict."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -49,16 +51,15 @@ def read_json(path: Path) -> JSONDict:
 
 
 def write_json(path: Path, data: JSONDict, fix: str) -> None:
-    """Writes data for people and programs to read, at once or not at all. RunFolderError, with
-    this fix, where that cannot be."""
+    """Write human-readable JSON atomically. Raises RunFolderError with this `fix` on failure."""
     with writing(path, fix), replacing(path) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes the place of `path` when all of it is written and flushed; after an
-    exception `path` is as it was."""
+    """Yield a file that replaces `path` once it is fully written and flushed; after an exception
+    `path` is unchanged."""
     beside = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{PART}")
     try:
         with open(beside, "wb") as file:
@@ -73,6 +74,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes unfinished files, which only a killed process leaves."""
+    """Remove unfinished files, which only a killed process leaves behind."""
     for left in folder.glob(f".*{PART}"):
         left.unlink(missing_ok=True)

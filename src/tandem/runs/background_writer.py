@@ -1,4 +1,4 @@
-"""Checkpoints written in the background, so that training never waits for the disk."""
+"""Background checkpoint writer, so that training never waits for the disk."""
 
 from __future__ import annotations
 
@@ -22,30 +22,26 @@ class _Job(NamedTuple):
     data: JSONDict
     groups: Groups
     then: Callable[[], object] | None
-    begun: Generator[None, None, None] | None  # where the replay memory is written already
+    begun: Generator[None, None, None] | None  # if the replay memory is already written
 
 
 class BackgroundWriter:
-    """Writes checkpoints in a thread of its own. Each slot has room for one file that waits: a
-    newer one takes its place, so a slow disk costs files in between (`skipped` counts them), and
-    neither memory nor the newest.
+    """Writer of checkpoints in a separate thread. Each slot holds one waiting file, which a newer
+    one replaces: a slow disk skips intermediate files (`skipped` counts them), but costs no memory
+    and never loses the newest.
 
-    The thread lives only while there is something to write. It is no daemon: an interpreter that
-    ends waits for it.
+    The thread lives only while there is something to write. It is not a daemon: the interpreter
+    waits for it at exit.
     """
 
     def __init__(self) -> None:
         self.skipped = 0
-        self._waiting: dict[
-            str, _Job
-        ] = {}  # by slot, in the order in which the slots began to wait
+        self._waiting: dict[str, _Job] = {}  # by slot, longest waiting first
         self._writing: _Job | None = None
-        self._thread: threading.Thread | None = None  # the newest; it may have ended
-        self._at_work = False  # whether it will look for what waits once more
+        self._thread: threading.Thread | None = None  # the newest one; it may have ended
+        self._at_work = False  # the thread will check for waiting jobs again
         self._changed = threading.Condition()
-        self._errors: list[
-            BaseException
-        ] = []  # at most one: the first that nobody has been told of
+        self._errors: list[BaseException] = []  # at most one: the first that was not yet raised
         weakref.finalize(self, _unheard, self._errors)
 
     def put(
@@ -56,11 +52,10 @@ class BackgroundWriter:
         slot: str,
         then: Callable[[], object] | None = None,
     ) -> None:
-        """Queues a checkpoint to be written. The data is copied, since the
-        caller's lists grow while a file waits. The replay memory (`checkpoint.LIVE`) is written
-        before this returns; other arrays must be copies. `then` is called in the thread once the
-        file is whole, and must not flush. Raises, and takes nothing, where an earlier file, or the
-        replay memory, could not be written."""
+        """Queue a checkpoint. `data` is copied, since the caller's lists grow while a file waits.
+        The replay memory (`checkpoint.LIVE`) is written before this returns; other arrays must be
+        copies. `then` is called in the thread once the file is complete, and must not flush.
+        Raises, and queues nothing, if an earlier file or the replay memory could not be written."""
         with self._changed:
             self._tell()
             path, data = Path(path).absolute(), _copied(data)
@@ -70,29 +65,29 @@ class BackgroundWriter:
                 next(begun)
             old = self._waiting.get(slot)
             self.skipped += old is not None
-            # in the old one's place: no slot starves
+            # keeps the old job's position, so no slot starves
             self._waiting[slot] = _Job(path, data, groups, then, begun)
             self._start()
         if old is not None and old.begun is not None:
-            with suppress(CheckpointError):  # its file is deleted all the same
+            with suppress(CheckpointError):  # its file is deleted anyway
                 old.begun.close()
 
     def pending(self) -> set[Path]:
-        """The absolute paths of the files that wait or are being written."""
+        """Return the absolute paths of the files that wait or are being written."""
         with self._changed:
             return {job.path for job in (*self._waiting.values(), self._writing) if job}
 
     def flush(self) -> None:
-        """Waits until all is written. Raises the first error that happened: CheckpointError, or
-        what `then` raised."""
+        """Wait until everything is written. Raises the first error: CheckpointError, or the error
+        raised by `then`."""
         with self._changed:
-            self._start()  # an interrupt inside `put` may have left a file without a thread
+            self._start()  # an interrupt in `put` may have left a file without a thread
             while self._waiting or self._writing:
                 self._changed.wait()
             self._tell()
 
     def close(self) -> None:
-        """Does what `flush` does and lets the thread end; another `put` would begin a new one."""
+        """Flush and end the thread; a later `put` starts a new one."""
         self.flush()
         if self._thread:
             self._thread.join()
@@ -115,13 +110,12 @@ class BackgroundWriter:
     def _start(self) -> None:
         if self._waiting and not (self._at_work and self._thread and self._thread.is_alive()):
             self._at_work = True
-            # Said outright, as a thread inherits it: training itself may run in a daemon.
+            # `daemon` is explicit, since it is inherited: training itself may run in a daemon
+            # thread
             self._thread = threading.Thread(target=self._run, name="tandem-writer", daemon=False)
             try:
                 self._thread.start()
-            except (
-                RuntimeError
-            ):  # no more threads here, or the interpreter is ending: better slow than lost
+            except RuntimeError:  # thread limit or interpreter shutdown: write it here instead
                 self._thread = threading.current_thread()
                 self._run()
                 self._thread = None
@@ -130,8 +124,7 @@ class BackgroundWriter:
         while True:
             with self._changed:
                 if self._thread is not threading.current_thread():
-                    # an interrupt between this one's start and the note of it: another has taken
-                    # over
+                    # interrupted between start() and the assignment: another thread took over
                     return
                 self._writing = None
                 self._changed.notify_all()
@@ -149,13 +142,13 @@ class BackgroundWriter:
 
 
 def _copied(data: Any) -> Any:
-    """Returns JSON data with its own dicts and lists."""
+    """Return a deep copy of JSON data."""
     if isinstance(data, dict):
         return {key: _copied(value) for key, value in data.items()}
     return [_copied(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def _unheard(errors: list[BaseException]) -> None:
-    """Where the interpreter ends before anybody asked, nobody is left to raise it to."""
+    """Print errors that nobody can catch any more because the interpreter is exiting."""
     for error in errors:
         print(f"tandem: {error}", file=Display(sys.stderr))

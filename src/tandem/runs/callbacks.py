@@ -1,4 +1,4 @@
-"""Your own code at the events of a run."""
+"""Callbacks: user code that runs at the events of a run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METHODS: dict[type[Event], str] = {
     EvaluationEnd: "on_evaluation",
     CheckpointSaved: "on_checkpoint",
 }
-# hooks of Stable-Baselines3 and Keras: the nearest one here
+# hooks of Stable-Baselines3 and Keras -> nearest hook here
 OTHER_HOOKS = {
     "on_training_start": "on_train_begin",
     "on_training_end": "on_train_end",
@@ -51,8 +51,8 @@ OTHER_HOOKS = {
 
 
 def refuse_other_hooks(kind: type, known: Iterable[str], stop: str) -> None:
-    """UnknownNameError for a method of a callback class that looks like a hook and is none of the
-    `known` ones. stop: what its methods do to stop the run."""
+    """Raise UnknownNameError if a callback class defines a method that looks like a hook but is not
+    in `known`. `stop` describes how the hooks stop the run."""
     for name in vars(kind):
         if name.startswith(("on_", "_on_")) and name not in known:
             here = OTHER_HOOKS.get(name.removeprefix("_"))
@@ -61,15 +61,15 @@ def refuse_other_hooks(kind: type, known: Iterable[str], stop: str) -> None:
 
 
 class Callback:
-    """Override any of these; each takes the event. Returning True from any of them asks the run to
-    stop, and nothing else does.
+    """Base class of callbacks. Override any of these methods; each receives the event. Return True
+    to stop the run; other return values are ignored.
 
-    A method whose name begins with `on_` or `_on_` but is none of these would never be called: it
-    is refused when the class is made.
+    Defining a method whose name starts with `on_` or `_on_` but is not one of these is an error
+    when the class is created, because it would never be called.
     """
 
-    session: Any = None  # the run's: agent(), environments, settings, folder (`tandem.session`)
-    reason = "callback"  # what TrainEnd says where this one asked to stop
+    session: Any = None  # agent(), environments, settings, folder (`tandem.session`)
+    reason = "callback"  # TrainEnd.reason if this callback stops the run
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -100,21 +100,21 @@ class Callback:
         return None
 
     def expired(self) -> bool:
-        """Whether the run is to end at once. Asked between the steps of an evaluation, where no
-        event happens; return true here to end one that takes too long."""
+        """Return True to end the run immediately. Called between the steps of an evaluation, where
+        no event occurs; override it to interrupt a long evaluation."""
         return False
 
     def state(self) -> Any:
-        """What it has to remember across a resumption, as JSON data."""
+        """Return the state to keep across a resume, as JSON data."""
         return None
 
     def load_state(self, state: Tree) -> None:
-        """Takes back what `state` gave."""
+        """Restore the state that `state` returned."""
 
 
 class EventFunction(Callback):
-    """A function that is given every event, as a callback; and the session, where it takes two
-    arguments. It stops the run by returning True."""
+    """Callback that calls a function with every event, and with the session if it takes two
+    arguments. The function stops the run by returning True."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function, self._takes_session = function, bool(misfit(function, None))
@@ -131,8 +131,8 @@ CallbackLike = Callback | Callable[..., Any]
 
 
 def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
-    """The callbacks of a run; a plain function is given every event. SettingError for what is none,
-    before the run has begun."""
+    """Return the callbacks of a run; a plain function receives every event. Raises SettingError for
+    invalid callbacks, before the run starts."""
     as_list = list(callbacks) if isinstance(callbacks, Iterable) else [None]
     found = [
         EventFunction(one) if callable(one) and not isinstance(one, (Callback, type)) else one
@@ -155,13 +155,13 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
-    """Gives the event to every callback, in order; the reason of the first that asks to stop, or
-    None."""
+    """Pass the event to every callback in order. Return the reason of the first one that stops the
+    run, or None."""
     name = METHODS[type(event)]
     reason = None
     for callback in callbacks:
         answer = getattr(callback, name)(event)
-        # Only a true bool counts: a lambda may happen to return a list or a number.
+        # only a bool counts: a lambda may happen to return a list or a number
         if isinstance(answer, bool | np.bool_) and answer and reason is None:
             reason = callback.reason
     return reason
@@ -169,8 +169,8 @@ def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
 
 @contextmanager
 def entered(callbacks: Iterable[Callback]) -> Iterator[None]:
-    """Enters those that are context managers, such as a display that has to give its terminal
-    back."""
+    """Enter the callbacks that are context managers, such as a display that must release the
+    terminal."""
     with ExitStack() as stack:
         for callback in callbacks:
             if hasattr(callback, "__exit__"):
@@ -179,12 +179,12 @@ def entered(callbacks: Iterable[Callback]) -> Iterator[None]:
 
 
 def expired(callbacks: Iterable[Callback]) -> str | None:
-    """The reason of the first callback that wants the run to end at once, or None."""
+    """Return the reason of the first callback that ends the run immediately, or None."""
     return next((callback.reason for callback in callbacks if callback.expired()), None)
 
 
 def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
-    """What all of them have to remember. SettingError for what JSON cannot hold."""
+    """Return the states of all callbacks. Raises SettingError for values that JSON cannot hold."""
     return [
         {"class": (name := type(c).__name__), "state": _as_json(c.state(), f"{name}.state()")}
         for c in callbacks
@@ -192,7 +192,8 @@ def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
 
 
 def _as_json(value: Any, place: str) -> Any:
-    """JSON data with Python's numbers in place of NumPy's. place: where the value stands."""
+    """Return JSON data with NumPy numbers converted to Python numbers. `place` locates the value in
+    errors."""
     if isinstance(value, dict):
         return {
             _plain(key, f"a key of {place}"): _as_json(x, f"{place}[{key!r}]")
@@ -216,8 +217,8 @@ def _plain(value: Any, place: str) -> Any:
 
 
 def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:
-    """Gives each callback the state that one of its class left, the first to the first: others may
-    have come or gone."""
+    """Restore each callback from the first unused state of its class: callbacks may have been added
+    or removed since."""
     left = list(states)
     for callback in callbacks:
         state = next((s for s in left if s["class"] == type(callback).__name__), None)
@@ -227,7 +228,7 @@ def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) 
 
 
 class LambdaCallback(Callback):
-    """A callback made of functions: `LambdaCallback(on_evaluation=lambda event:
+    """Callback built from functions: `LambdaCallback(on_evaluation=lambda event:
     print(event.evaluation.mean))`."""
 
     def __init__(
@@ -264,11 +265,11 @@ class LambdaCallback(Callback):
 
 
 class EarlyStop(Callback):
-    """Stops the run as solved: when the mean return of the last `episodes` finished episodes has
-    reached `criterion`.
+    """Stop the run when the mean return of the last `episodes` finished episodes is at least
+    `criterion`.
 
-    `scores` are those returns; they go into checkpoints, so that a resumed run stops where it would
-    have stopped uninterrupted.
+    `scores` holds these returns. Checkpoints include them, so a resumed run stops where an
+    uninterrupted run would.
     """
 
     reason = "criterion"
@@ -294,7 +295,7 @@ class EarlyStop(Callback):
         return list(self.scores)
 
     def load_state(self, state: list[float]) -> None:
-        self.scores.clear()  # of another run that it was in
+        self.scores.clear()  # may be left from another run
         self.scores.extend(state)
 
     def on_train_begin(self, event: TrainBegin) -> None:
@@ -308,7 +309,7 @@ class EarlyStop(Callback):
 
 
 class TimeLimit(Callback):
-    """Stops the run after so many seconds of this sitting, an evaluation included."""
+    """Stop the run after `seconds` seconds of this session, even during an evaluation."""
 
     reason = "time limit"
 

@@ -1,5 +1,6 @@
-"""Checkpoints: a zip of JSON and safetensors (earlier versions wrote folders, too). Written beside,
-flushed, renamed: a kill or a full disk leaves the last good one. Reading one runs no code."""
+"""Checkpoints: a zip of JSON and safetensors (earlier versions also wrote folders). Files are
+written under a temporary name, flushed and renamed, so a kill or a full disk leaves the last good
+one. Reading a checkpoint runs no code."""
 
 from __future__ import annotations
 
@@ -25,19 +26,20 @@ from tandem.types import Array, JSONDict
 
 NO_RUN = "give the folder of a run, as made by `tandem train ALGORITHM ENV --out DIR`."
 FORMAT = 1
-LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
+LIVE = ("learner",)  # groups that hold the replay memory as views; saved and read in blocks
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: JSON data, and named arrays in groups, read when asked for."""
+    """Contents of a checkpoint file: JSON data, and named arrays in groups, which are read on
+    demand."""
 
     path: Path
     data: JSONDict
 
     def group(self, name: str) -> dict[str, Array]:
-        """The arrays of one group; in `LIVE` large ones are `StoredArray`s.
-        CheckpointError where it is not there or not whole."""
+        """Return the arrays of one group; in `LIVE` groups, large arrays are `StoredArray`s. Raises
+        CheckpointError if the group is missing or incomplete."""
         try:
             if self.path.is_dir():
                 arrays = checkpoint_dir.group(self.path, self.data, name)
@@ -45,7 +47,7 @@ class Checkpoint:
                 with zipfile.ZipFile(self.path) as file:
                     entry = file.getinfo(f"{name}.safetensors")
                     with file.open(entry) as opened:
-                        while opened.read(array_files.BLOCK):  # at its end the sum is checked
+                        while opened.read(array_files.BLOCK):  # zipfile checks the CRC at the end
                             pass
                 with self.path.open("rb") as raw:
                     raw.seek(entry.header_offset + 26)
@@ -53,12 +55,13 @@ class Checkpoint:
                 arrays = array_files.stored(self.path, begin, entry.file_size)
             most = array_files.BLOCK if name in LIVE else inf
             return array_files.loaded(arrays, most)
-        except Exception as error:  # whatever the parsers of damaged bytes come to
+        except Exception as error:  # parsers of damaged bytes can raise anything
             raise damaged(self.path, error) from error
 
 
 def fingerprint(arrays: dict[str, Array]) -> str:
-    """Sixteen hexadecimal digits: equal if and only if all the arrays and their names are."""
+    """Return sixteen hexadecimal digits (SHA-256) that are equal if and only if all arrays and
+    their names are equal."""
     digest = hashlib.sha256()
     for name, value in sorted(arrays.items()):
         digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
@@ -66,7 +69,7 @@ def fingerprint(arrays: dict[str, Array]) -> str:
 
 
 def parted(groups: Groups) -> tuple[Groups, Groups]:
-    """The groups of `LIVE`, and the others."""
+    """Split `groups` into those in `LIVE` and the others."""
     live = {name: arrays for name, arrays in groups.items() if name in LIVE}
     return live, {name: arrays for name, arrays in groups.items() if name not in LIVE}
 
@@ -77,16 +80,16 @@ def write(
     groups: Groups,
     begun: Iterable[None] | None = None,
 ) -> None:
-    """Writes a checkpoint at once or not at all. begun: its `steps`, the
-    first of which was made. CheckpointError where the disk does not take it."""
+    """Write a checkpoint atomically. `begun`: its `steps` generator, after the first step. Raises
+    CheckpointError if the disk rejects the file."""
     for _ in steps(path, data, groups) if begun is None else begun:
         pass
 
 
 def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, None]:
-    """What `write` does, in two steps: groups of `LIVE` are written before it
-    yields, as their arrays change when training continues; the others after that. A generator that
-    is closed in between leaves nothing."""
+    """Write a checkpoint in two steps: `LIVE` groups before the yield, since their arrays change
+    when training continues, and the others after it. Closing the generator in between leaves no
+    file."""
     data = {"format": FORMAT, **data}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,15 +117,15 @@ def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, N
 def _put(file: zipfile.ZipFile, groups: Groups) -> None:
     for name, arrays in groups.items():
         entry = zipfile.ZipInfo(f"{name}.safetensors")
-        entry.file_size = array_files.size(arrays)  # beyond 4 GiB its header is another
+        entry.file_size = array_files.size(arrays)  # the header differs above 4 GiB
         with file.open(entry, "w") as opened:
             for piece in array_files.pieces(arrays):
                 opened.write(piece)
 
 
 def read(path: Path) -> Checkpoint:
-    """A checkpoint's data. CheckpointError for a file that is missing, truncated, altered or
-    something else."""
+    """Return a checkpoint with its data. Raises CheckpointError if the file is missing, truncated,
+    altered or not a checkpoint."""
     path = Path(path)
     if not path.is_file() and not (path / checkpoint_dir.INDEX).is_file():
         there = sorted(f.name for f in path.parent.glob("*.zip"))
@@ -134,7 +137,7 @@ def read(path: Path) -> Checkpoint:
         )
     try:
         data = _index(path)
-    except Exception as error:  # whatever the parsers of damaged bytes come to
+    except Exception as error:  # parsers of damaged bytes can raise anything
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         kind = data.get("format") if isinstance(data, dict) else type(data).__name__
@@ -145,7 +148,7 @@ def read(path: Path) -> Checkpoint:
 
 
 def _writer_of(data: Any) -> str:
-    """Who can read a checkpoint of another format."""
+    """Return the advice for a checkpoint of another format: which version can read it."""
     try:
         return f"load it with the version that wrote it: {data['config']['versions']['tandem-rl']}."
     except (KeyError, TypeError):
@@ -168,7 +171,7 @@ def damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 def instead(path: Path) -> str:
-    """What to do without the checkpoint `path`, by the files beside it that can be read."""
+    """Return advice on replacing the checkpoint `path`, based on the readable files next to it."""
     near = sorted(path.parent.glob(f"*{path.suffix}"), key=lambda other: other.stem != "best")
     sound = {other: data for other in near if other != path and (data := _sound(other))}
     whole = [x for x, data in sound.items() if data.get("whole") or data.get("holds") == "agent"]
@@ -186,8 +189,8 @@ def instead(path: Path) -> str:
 
 
 def _sound(path: Path) -> JSONDict | None:
-    """The data of a checkpoint all of which can be read."""
-    with suppress(Exception):  # whatever the parsers of damaged bytes come to
+    """Return the data of a checkpoint that is fully readable, else None."""
+    with suppress(Exception):  # parsers of damaged bytes can raise anything
         data: JSONDict = _index(path)
         if path.is_dir():
             for name in data["arrays"]:
@@ -199,9 +202,9 @@ def _sound(path: Path) -> JSONDict | None:
 
 
 def find(path: Path, which: str = "best") -> Path:
-    """The checkpoint file that a path means: itself, or a run folder's `which`. While no evaluation
-    has chosen a best one, the last one stands for it. CheckpointError, with the names that there
-    are, for one that is not there."""
+    """Return the checkpoint file for a path: the file itself, or `which` of a run folder. "best"
+    falls back to "last" until an evaluation has chosen a best one. Raises CheckpointError, listing
+    the available names, if there is no such checkpoint."""
     path = Path(path)
     if not path.is_dir():
         return path
@@ -223,5 +226,5 @@ def find(path: Path, which: str = "best") -> Path:
 
 
 def folder_of(file: Path) -> Path:
-    """The run's folder that a checkpoint file is in, else the folder that it lies in."""
+    """Return the run folder of a checkpoint file, or else its parent folder."""
     return file.parents[file.parent.name == "checkpoints"]

@@ -1,5 +1,5 @@
-"""Folders that earlier versions wrote as checkpoints: JSON beside one safetensors file for each
-array. PATH/checkpoint.json names the subfolder that holds the arrays."""
+"""Checkpoint folders of earlier versions: JSON and one safetensors file per array.
+PATH/checkpoint.json names the subfolder with the arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = dict[str, dict[str, Array]]
 
 
 def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.StoredArray]:
-    """The arrays of one group of a folder. Raises whatever damaged bytes come to."""
+    """Return the arrays of one group of a folder. Damaged bytes can raise any exception."""
     part, arrays = path / str(int(data["part"])), {}
     for i, (array, crc) in enumerate(data["arrays"][name].items()):
         file, found = part / f"{name}-{i}.safetensors", 0
@@ -29,8 +29,8 @@ def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.Stored
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint of either kind; of a folder the index first, and nothing that `write`
-    did not make. OSError where that cannot be."""
+    """Delete a checkpoint file or folder; in a folder, the index first, and only what `write`
+    created. Raises OSError on failure."""
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return

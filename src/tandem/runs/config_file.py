@@ -1,4 +1,4 @@
-"""config.json of a run's folder, and what a checkpoint says of its run."""
+"""The config.json of a run folder, and the run configuration stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tandem.runs.folder import new_folder
 from tandem.settings import shell_path
 from tandem.types import JSONDict
 
-CORE = (  # whose versions every run has, where they are installed
+CORE = (  # packages whose versions are recorded if they are installed
     "python",
     "platform",
     "tandem-rl",
@@ -34,7 +34,7 @@ CORE = (  # whose versions every run has, where they are installed
     "tensorflow-cpu",
     "jax",
 )
-# What a file may have put into advice: it stands in a command, and a stranger may have written it.
+# text from a file that advice may quote: it ends up in a command, and anyone may have written it
 PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]* [\w.+!-]+\Z", re.ASCII)
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", re.ASCII)
 
@@ -45,8 +45,8 @@ def of(
     again: str = "",
     error: type[TandemError] = CheckpointError,
 ) -> Config:
-    """The Config that a checkpoint was written with. algorithm, again, error: see `own.of_file`.
-    CheckpointError where it holds none."""
+    """Return the Config of a checkpoint. `algorithm`, `again` and `error`: see `own.of_file`.
+    Raises CheckpointError if it holds none."""
     try:
         data = saved.data["config"]
         package = package_of(data, "algorithm")
@@ -54,18 +54,19 @@ def of(
         return from_json(data | {"algorithm": name}, kind)
     except TandemError:
         raise
-    except Exception as error:  # whatever data that tandem did not write comes to
+    except Exception as error:  # data not written by tandem can raise anything
         raise damaged(saved.path, error) from error
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What config.json says, or nothing where it cannot be read: the checkpoint says the same."""
+    """Return the contents of config.json; {} if unreadable, since the checkpoint holds the same
+    data."""
     return read_json(folder / "config.json")
 
 
 def save(config: Config, folder: Path, is_new: bool = False) -> None:
-    """Writes config.json. RunFolderError where that cannot be, or where a run that `is_new` finds
-    that another has begun in the folder since it was chosen."""
+    """Write config.json. Raises RunFolderError on failure, or if `is_new` and another run has
+    started in the folder since it was chosen."""
     file = folder / "config.json"
     with writing(file):
         if is_new:
@@ -73,21 +74,21 @@ def save(config: Config, folder: Path, is_new: bool = False) -> None:
                 file.touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
-                (folder / "progress.csv").unlink(missing_ok=True)  # it has no row
+                (folder / "progress.csv").unlink(missing_ok=True)  # it has no rows
         data = config.to_json()
         write_json(file, data | {"signature": trust.signature(data, folder)}, ELSEWHERE)
 
 
 def save_result(folder: Path, result: JSONDict) -> None:
-    """Writes result.json, when the last checkpoint is there."""
+    """Write result.json, after the last checkpoint."""
     again = f"tandem train --resume {shell_path(folder)} (resume={str(folder)!r})"
     fix = f"free some space; the run is trained and saved, and {again} only scores it again."
     write_json(folder / "result.json", result, fix)
 
 
 def made_with(algorithm: str, env: Any, options: Options) -> dict[str, Any]:
-    """The fields of a Config that say what a run was made with: versions, commit, and where what
-    is not tandem's came from."""
+    """Return the Config fields on provenance: package versions, commit, and the sources of
+    everything that is not part of tandem."""
     origin = {"algorithm": plugins.source_of("algorithms", algorithm)}
     for named in options.writer:
         name = named.partition("=")[0]
@@ -99,9 +100,9 @@ def made_with(algorithm: str, env: Any, options: Options) -> dict[str, Any]:
 
 
 def package_of(data: JSONDict, what: str) -> str:
-    """The package, and its version, that "algorithm", "env" or "writer NAME" of a run came from, as
-    its config says. Of an older file, those that it had beside tandem and that are not here;
-    "" where there is none, or more than one."""
+    """Return the package and version that provided "algorithm", "env" or "writer NAME", according
+    to a run's config. Older configs do not record it: the result is then the one recorded package
+    that is not installed here, or "" if there is none or more than one."""
     origin, told = _part(data, "origin"), ""
     if origin:
         told = str(origin.get(what, ""))
@@ -113,8 +114,8 @@ def package_of(data: JSONDict, what: str) -> str:
 
 
 def module_of(data: JSONDict) -> str:
-    """The module to import for the id of a run's environment; "" where there is none, or none that
-    may stand in a command. data: of its config.json."""
+    """Return the module to import for the id of a run's environment, or "" if there is none or its
+    name is not safe in a command. `data`: the contents of config.json."""
     module = str(_part(data, "origin").get("env_module", ""))
     return module if MODULE.match(module) else ""
 
@@ -125,8 +126,8 @@ def _part(data: JSONDict, name: str) -> dict[str, Any]:
 
 
 def expect_env(data: JSONDict, place: Any, error: type[TandemError] = CheckpointError) -> None:
-    """Raises `error` where nobody here has registered the id of a run's environment: with the
-    package that brings it, or the module to import. data: of its config.json."""
+    """Raise `error` if the environment id of a run is not registered here; the message names the
+    package that provides it or the module to import. `data`: the contents of config.json."""
     name = data["env"]
     if data.get("own_env") or data.get("vector") or not isinstance(name, str):
         return
@@ -151,7 +152,7 @@ def expect_env(data: JSONDict, place: Any, error: type[TandemError] = Checkpoint
 
 
 def expect_writers(data: JSONDict, place: Any) -> None:
-    """ResumeError where no package here brings a writer of a run."""
+    """Raise ResumeError if no installed package provides one of a run's writers."""
     for named in data["options"].get("writer", ()):
         name = named.partition("=")[0]
         if name not in plugins.found("writers"):
@@ -165,7 +166,8 @@ def expect_writers(data: JSONDict, place: Any) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, tandem, what it may have run on, and the packages that add something to it."""
+    """Return the versions of Python, tandem, its possible backends and the installed plug-in
+    packages."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in CORE[2:]:
         try:
@@ -176,7 +178,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the working directory, where that is a git checkout."""
+    """Return the git commit of the working directory, or "" if it is not a git checkout."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
@@ -187,9 +189,10 @@ def commit() -> str:
 
 
 def refuse_other_env(folder: Path, written: JSONDict, saved: JSONDict) -> None:
-    """CheckpointError where a checkpoint's config `saved` names another environment than what is
-    `written` in the config.json beside it, which people look at: making one may run code."""
-    if "env" not in written:  # damaged, or gone, which others tell of
+    """Raise CheckpointError if a checkpoint's config (`saved`) names another environment than the
+    config.json next to it (`written`). Users inspect config.json, and creating an environment can
+    run code."""
+    if "env" not in written:  # damaged or missing: reported elsewhere
         return
     for name in ("env", "vector", "env_kwargs"):
         if written.get(name) != saved.get(name):

@@ -1,5 +1,4 @@
-"""The environments of a run, for the program that trains: what it calls in them during training, as
-a curriculum does."""
+"""The environments of a run, with calls into them during training, as for a curriculum."""
 
 from __future__ import annotations
 
@@ -18,8 +17,9 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """A call, and when it was made: the run's environment steps, and whether these had been
-    evaluated. evaluation: whether evaluations see the call, too. JSON data."""
+    """An environment call and its time: the environment steps of the run, and whether the
+    evaluation at that step was already done. `evaluation`: the call also applies to evaluation
+    environments. JSON data."""
 
     env_steps: int
     evaluated: bool
@@ -34,16 +34,17 @@ class Made(NamedTuple):
 
 class RunEnvironments:
     """The N environments that a run trains in, wherever they are stepped: in this process, in
-    workers, in a vector of the user's, on a Ray cluster. A session has it as `environments`.
+    worker processes, in a user's vector environment, or on a Ray cluster. Available as
+    `environments` of a session.
 
-    n: their number. name: the id or the class's name. observation_space, action_space: of one of
-    them, as Gymnasium has them; observation, action: as algorithms have them.
+    n: number of environments. name: the id or the class name. observation_space, action_space:
+    Gymnasium spaces of one environment; observation, action: the same as algorithms see them.
 
-    `call` and `set_attribute` reach every environment between two blocks of steps, in the middle of
-    episodes too, and before the same block in every worker. They are stored with the run: a resumed
-    run repeats them, each at its step, before it continues, and so does `tandem verify`. A method
-    must therefore do the same whenever it is called in the same order. Environments that are
-    stepped by compiled code raise SettingError.
+    `call` and `set_attribute` apply to every environment between two blocks of steps, also in the
+    middle of episodes, and before the same block in every worker process. They are stored with the
+    run: a resumed run repeats each one at its step before it continues, and so does `tandem
+    verify`. A method must therefore be deterministic given the order of calls. Environments that
+    are stepped by compiled code raise SettingError.
     """
 
     def __init__(self, session: Session) -> None:
@@ -55,25 +56,27 @@ class RunEnvironments:
         self._stored: deque[Made] | None = None
 
     def call(self, name: str, *arguments: Any, evaluation: bool = False, **keywords: Any) -> None:
-        """Calls a method of every environment, or of a wrapper around it, with arguments that JSON
-        can hold. evaluation: in the environments of evaluations, too.
+        """Call a method of every environment, or of a wrapper around it, with JSON arguments.
+        `evaluation`: also call it in evaluation environments.
 
-        UnknownNameError for a method that is not there, EnvironmentFault where it raises."""
+        Raises UnknownNameError if there is no such method, EnvironmentFault if it raises.
+        """
         self._make(EnvironmentCall(name, list(arguments), keywords), evaluation)
 
     def set_attribute(self, name: str, value: Any, *, evaluation: bool = False) -> None:
-        """As `call`: sets an attribute that the environment or a wrapper around it has."""
+        """Set an existing attribute of every environment or of a wrapper around it, as `call`
+        does."""
         self._make(EnvironmentCall(name, [value], {}, True), evaluation)
 
     def get_attribute(self, name: str) -> list[Any]:
-        """The values [N] of an attribute, after all blocks of steps and calls so far."""
+        """Return the values [N] of an attribute, after all blocks of steps and calls so far."""
         self._expect_open()
         return list(self._session.loop.collector.attribute(name))
 
     def _make(self, call: EnvironmentCall, evaluation: bool) -> None:
         call, run = checked(call), self._session
         if self._stored is not None:
-            return  # what the run's program called then is called again
+            return  # `follow` repeats the stored calls instead
         self._expect_open()
         if run.score.copies and not evaluation:
             raise SettingError(
@@ -100,24 +103,24 @@ class RunEnvironments:
         self.made.append(Made(steps, evaluated, evaluation, call))
         if evaluation:
             run.score.catch_up()
-            run.evaluations.best = -np.inf  # earlier scores are of other environments
+            run.evaluations.best = -np.inf  # earlier scores are not comparable
 
     @property
     def for_evaluation(self) -> list[EnvironmentCall]:
-        """The calls that evaluations are to see."""
+        """The calls that apply to evaluation environments."""
         return [made.call for made in self.made if made.evaluation]
 
     def resume(self, data: Iterable[list[Any]]) -> None:
-        """Continues after these calls, which have been made in the loop's environments."""
+        """Continue after these calls, which have already been made in the loop's environments."""
         self.made = [Made.read(one) for one in data]
         self._session.loop.judge_after([made.call for made in self.made])
 
     def repeat(self, made: Iterable[Made]) -> None:
-        """From now on makes these calls, in `follow`, and no others."""
+        """From now on make only these calls, in `follow`."""
         self._stored = deque(made)
 
     def follow(self, event: Event) -> None:
-        """Makes the calls that were made by this event."""
+        """Make the stored calls that are due at this event."""
         stored, steps = self._stored, self._session.loop.env_steps
         while stored and stored[0].env_steps <= steps:
             if stored[0].evaluated and not isinstance(event, EvaluationEnd):

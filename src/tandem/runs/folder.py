@@ -1,4 +1,4 @@
-"""Folders of runs: finding one, naming a new one, reading what is in it."""
+"""Run folders: finding them, naming new ones, reading their contents."""
 
 from __future__ import annotations
 
@@ -30,16 +30,14 @@ FRAMEWORKS = {
     "jax": "Keras on JAX",
     "keras-torch": "Keras on PyTorch",
 }
-LOCK = ".lock"  # in a folder: who is at work on it
-_made: list[Path] = []  # by `free_folder`
+LOCK = ".lock"  # names the process that uses the folder
+_made: list[Path] = []  # created by `free_folder`
 
 
 class Run:
-    """A run's folder: `config` is what config.json says, `table` the columns of progress.csv as
-    text.
+    """A run folder. `config` holds config.json, `table` the columns of progress.csv as text.
 
-    RunFolderError, with the names of the nearest runs, where the folder holds no run, or one
-    without a row yet.
+    Raises RunFolderError, suggesting the nearest runs, if the folder has no run or no row yet.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -52,13 +50,13 @@ class Run:
 
     @classmethod
     def of(cls, folder: Path, config: JSONDict, table: dict[str, list[str]]) -> Run:
-        """The run that these were read from."""
+        """Return the run with these contents, without reading them again."""
         run = cls.__new__(cls)
         run._fill(folder, config, table)
         return run
 
     def __repr__(self) -> str:
-        """As in "Run(runs/a: ppo CartPole-v1, seed 0, 100,352 steps)"."""
+        """Return for example "Run(runs/a: ppo CartPole-v1, seed 0, 100,352 steps)"."""
         name, env, seed = (self.config.get(key) for key in ("algorithm", "env", "seed"))
         steps = int(self.column("env_steps")[-1])
         return f"Run({self.folder}: {name} {env}, seed {seed}, {steps:,} steps)"
@@ -69,7 +67,7 @@ class Run:
         return {**self.config.get("settings", {}), **self.config.get("options", {})}
 
     def rows(self) -> dict[str, Any]:
-        """The columns of progress.csv as arrays [rows]: float64, NaN where a cell is empty;
+        """Return the columns of progress.csv as arrays [rows]: float64 with NaN for empty cells;
         `fingerprint` as text."""
         texts = ("fingerprint",)
         return {
@@ -78,8 +76,8 @@ class Run:
         }
 
     def frame(self) -> Any:
-        """`rows()` as a pandas.DataFrame, after columns that say which run it is: algorithm, env,
-        framework, seed. EngineError without pandas."""
+        """Return `rows()` as a pandas.DataFrame, preceded by the columns algorithm, env, framework
+        and seed. Raises EngineError without pandas."""
         with needs("pandas", "pandas for a data frame", "pip install pandas, or use Run.rows()."):
             pandas = import_module("pandas")
         run = {name: self.config.get(name) for name in ("algorithm", "env", "framework", "seed")}
@@ -93,15 +91,15 @@ class Run:
         return tuple((int(n), float(x), float(y)) for n, x, y in rows if np.isfinite(x))
 
     def agent(self, which: str = "best", **given: Any) -> Any:
-        """The agent of its best checkpoint, of "last", or of a numbered one. given: as for
-        `tandem.load`, for instance network= where it has a custom one."""
-        from tandem.runs.loading import load  # which reads this module
+        """Return the agent of the best checkpoint, of "last", or of a numbered one. `given`:
+        arguments of `tandem.load`, for example network= for a custom network."""
+        from tandem.runs.loading import load  # it imports this module
 
         return load(self.folder, which=which, **given)
 
     def column(self, name: str) -> Any:
-        """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such
-        column. RunFolderError where a cell is no number."""
+        """Return a column as float64 [rows], NaN for empty cells; all NaN if there is no such
+        column. Raises RunFolderError for a cell that is not a number."""
         cells = self.table.get(name, [""] * len(self.table["env_steps"]))
         try:
             return np.array([float(c) if c else np.nan for c in cells], np.float64)
@@ -115,21 +113,20 @@ class Run:
 
     @property
     def result(self) -> JSONDict:
-        """What its result.json says; {} where it has not come to its end, or has been extended
-        since."""
+        """The contents of result.json; {} if the run is unfinished or has been extended since."""
         return result_of(self.folder, self.config.get("settings", {}).get("steps", 0))
 
 
 def result_of(folder: Path, steps: int) -> JSONDict:
-    """What result.json says of a run of at least `steps`; {} where there is none."""
+    """Return the contents of result.json if it covers at least `steps` steps, else {}."""
     result = read_json(folder / "result.json")
     made = result.get("env_steps")
     return result if isinstance(made, int) and made >= steps else {}
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs that a folder stands for: itself; or those that it and the folders of seeds in it
-    hold."""
+    """Return the runs of a folder: the folder itself, or the runs in it and in its folders of
+    seeds."""
     folder = Path(folder)
     if (folder / "config.json").is_file() or not folder.is_dir():
         return [folder]
@@ -138,9 +135,10 @@ def runs_in(folder: Path) -> list[Path]:
 
 
 def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
-    """The runs below a folder, oldest first, whose config.json has these values: of its entries, as
-    algorithm="ppo" or seed=1, or of settings and options, as learning_rate="3e-4:0". Runs without a
-    row yet, and the trials of sweeps, are left out. UnknownNameError for a name that none has."""
+    """Return the runs below a folder, oldest first, whose config.json has these values: of its
+    entries, such as algorithm="ppo" or seed=1, or of settings and options, such as
+    learning_rate="3e-4:0". Runs without a row yet and the trials of sweeps are left out. Raises
+    UnknownNameError for a name that no run has."""
     folder = as_path("folder", folder)
     if not folder.is_dir():
         raise RunFolderError(
@@ -164,7 +162,8 @@ def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
 
 
 def _are_one(said: Any, wanted: Any) -> bool:
-    """Whether config.json says this; it has schedules in one spelling, and tuples as lists."""
+    """Return True if `said`, from config.json, equals `wanted`; config.json has schedules in one
+    spelling and tuples as lists."""
     if isinstance(said, str):
         with suppress(ValueError):
             wanted = str(Schedule.parse(wanted))
@@ -172,13 +171,13 @@ def _are_one(said: Any, wanted: Any) -> bool:
 
 
 def _columns(folder: Path) -> dict[str, list[str]]:
-    """The cells of a run's table by column; {} where it has no row yet."""
+    """Return the cells of a run's table by column; {} if it has no row yet."""
     columns, rows = read_table(folder / "progress.csv")
     return {c: [row[i] for row in rows] for i, c in enumerate(columns)} if rows else {}
 
 
 def _table(folder: Path) -> dict[str, list[str]]:
-    """The columns of a run's table. RunFolderError where there is none."""
+    """Return the columns of a run's table. Raises RunFolderError if there is none."""
     if not folder.is_dir():
         raise RunFolderError(
             f"there is no folder {folder}.",
@@ -204,7 +203,7 @@ def _table(folder: Path) -> dict[str, list[str]]:
 
 
 def expect_json(path: Path) -> dict[str, Any]:
-    """What a run has written there. RunFolderError where it cannot be read."""
+    """Return the contents of a run's JSON file. Raises RunFolderError if it cannot be read."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -223,7 +222,7 @@ def expect_json(path: Path) -> dict[str, Any]:
 
 
 def suggest(where: Path, name: str) -> str:
-    """Which runs in `where` might have been meant."""
+    """Return advice that names similar runs in `where`."""
     command = (
         [f.name for f in where.iterdir() if (f / "config.json").is_file()] if where.is_dir() else []
     )
@@ -234,7 +233,7 @@ def suggest(where: Path, name: str) -> str:
 
 
 def describe(run: Run, keys: Sequence[str]) -> str:
-    """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
+    """Return these settings of a run as readable text: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
     words: dict[str, Callable[[str], str]] = {
         "algorithm": algorithms.title,
         "framework": lambda value: FRAMEWORKS.get(value, value),
@@ -245,8 +244,8 @@ def describe(run: Run, keys: Sequence[str]) -> str:
 
 
 def run_folder(folder: Path) -> Path:
-    """The folder, if it is a run's; that of a run's last.zip. RunFolderError with the nearest ones
-    otherwise."""
+    """Return the run folder for a run folder, its checkpoints folder or its last.zip. Raises
+    RunFolderError, suggesting similar runs, otherwise."""
     for run in (folder, folder.parent, folder.parent.parent):
         held = run / "checkpoints"
         if (run / "config.json").is_file() and held.is_dir():
@@ -270,14 +269,14 @@ def run_folder(folder: Path) -> Path:
 
 
 def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
-    """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
+    """Return runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
     name, algorithm = file_name(env_name), algorithm.rpartition(":")[2]
     return free_folder(Path("runs") / f"{algorithm}-{name}-s{seed}")
 
 
 def free_folder(what: Path) -> Path:
-    """The path with the time after it, or the next free name like it. The folder is made: another
-    command of the same second takes another name. See `drop_unused`."""
+    """Return the path with a time stamp, or the next free name like it. The folder is created, so
+    that another command in the same second takes another name. See `drop_unused`."""
     base = what.with_name(f"{what.name}-{datetime.now():%Y%m%d-%H%M%S}")
     made = [] if base.parent.exists() else [base.parent]
     folder, n = base, 2
@@ -285,9 +284,9 @@ def free_folder(what: Path) -> Path:
         try:
             folder.mkdir(parents=True)
         except OSError as error:
-            # a link that leads nowhere is in the way too, of any name
+            # a broken symbolic link blocks a name, too
             if not isinstance(error, FileExistsError) or not folder.parent.is_dir():
-                return folder  # whoever writes there says why it cannot be
+                return folder  # the first write there raises the error
             folder, n = base.with_name(f"{base.name}-{n}"), n + 1
         else:
             _made.extend([folder, *made])
@@ -295,7 +294,7 @@ def free_folder(what: Path) -> Path:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """The new folder `target`, as a copy of another one. RunFolderError where that cannot be."""
+    """Copy a folder to the new folder `target` and return it. Raises RunFolderError on failure."""
     new_folder(target)
     with writing(target):
         shutil.copytree(source, target, dirs_exist_ok=True)
@@ -303,16 +302,16 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def drop_unused() -> None:
-    """Removes the folders that `free_folder` made for commands which were refused, and wrote
-    nothing."""
+    """Remove the folders that `free_folder` created for commands that failed before writing
+    anything."""
     while _made:
-        with suppress(OSError):  # something is in it
+        with suppress(OSError):  # not empty
             _made.pop(0).rmdir()
 
 
 def new_folder(folder: Path) -> Path:
-    """The folder, if a run may begin in it: it is empty, not there yet, or as a kill left it before
-    the first checkpoint and row of a table. RunFolderError otherwise."""
+    """Return the folder if a run can start in it: it is empty, does not exist, or was left by a
+    kill before the first checkpoint and table row. Raises RunFolderError otherwise."""
     if folder.exists() and not (folder.is_dir() and _holds_no_results(folder)):
         of_run = (folder / "checkpoints" / "last.zip").is_file()
         raise RunFolderError(
@@ -326,7 +325,7 @@ def new_folder(folder: Path) -> Path:
 
 
 def _holds_no_results(folder: Path) -> bool:
-    """Whether all files are those that a run of tandem writes before it has results."""
+    """Return True if the folder holds only files that a run writes before it has results."""
     config, table, events = (folder / n for n in ("config.json", "progress.csv", "tensorboard"))
     early = {config, table, folder / LOCK}
     return (
@@ -340,7 +339,7 @@ def _holds_no_results(folder: Path) -> bool:
 
 
 class FolderLock:
-    """Keeps a folder to this process until nothing here refers to it any more, or it has ended."""
+    """Exclusive lock of a folder, held until no reference to it remains or the process ends."""
 
     shared: WeakValueDictionary[Path, FolderLock] = WeakValueDictionary()
 
@@ -349,8 +348,9 @@ class FolderLock:
 
 
 def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
-    """The lock of a folder in which `what`, as in "the run", is under way; `shared` by all in this
-    process who ask for it so. ResumeError, with who has it, where another process has."""
+    """Lock a folder in which `what` (such as "the run") is running and return the lock, which all
+    callers in this process with `shared` share. Raises ResumeError, naming the holder, if another
+    process has it."""
     path = (folder / LOCK).absolute()
     if shared and (ours := FolderLock.shared.get(path)) is not None:
         return ours
@@ -366,7 +366,7 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
             "wait for it, or stop it (Ctrl-C there); tandem watch --live "
             f"{shell_path(folder)} shows it.",
         )
-    with suppress(OSError):  # a full disk: it is locked all the same
+    with suppress(OSError):  # a full disk: the lock holds anyway
         file.truncate()
         file.write(f"process {os.getpid()} on {platform.node()}".encode())
     ours = FolderLock(file)

@@ -1,4 +1,4 @@
-"""Following a run from outside: what its folder says while another process writes it."""
+"""Watching a run from outside: the state of its folder while another process writes it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tandem.runs.folder import Run, result_of, run_folder, runs_in
 from tandem.runs.writers import read_table
 from tandem.types import JSONDict
 
-SETTLE = 30.0  # seconds without a change, after which nothing more is expected of runs side by side
-PATIENCE = 300.0  # seconds without a change, after which a run is taken to have been killed
+SETTLE = 30.0  # seconds without a change until parallel runs are considered finished
+PATIENCE = 300.0  # seconds without a change until a run is considered killed
 STATES = BEGINS, TRAINS, SCORES, COMPLETE, STOPPED = (
     "begins",
     "trains",
@@ -30,51 +30,52 @@ STATES = BEGINS, TRAINS, SCORES, COMPLETE, STOPPED = (
 
 
 class Look(NamedTuple):
-    """A run at one moment. `run.table` may have no rows yet, `result` is what result.json says of
-    the steps that the run has, {} without one, `silent` the seconds since its newest change."""
+    """A run at one moment. `run.table` may have no rows yet. `result` holds result.json if it
+    covers the steps of the run, else {}. `silent` is the seconds since the last change."""
 
     run: Run
-    state: str  # one of those above
+    state: str  # one of STATES
     result: JSONDict
     silent: float
 
     @property
     def env_steps(self) -> int:
-        """How many steps it has, as far as is known."""
+        """The known number of environment steps so far."""
         cells = self.run.table["env_steps"] or ["0"]
         return max(int(float(cells[-1])), int(self.result.get("env_steps", 0)))
 
     @property
     def steps(self) -> int:
-        """The run's length."""
+        """The total length of the run in steps."""
         return int(self.run.config.get("settings", {}).get("steps", 0))
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is at work on it."""
+        """True if no process is working on the run."""
         return self.state in (COMPLETE, STOPPED)
 
     def latest(self, column: str) -> float:
-        """The last value of a column, NaN where there is none."""
+        """Return the last value of a column, NaN if there is none."""
         values = self.run.column(column)
         known = values[np.isfinite(values)]
         return float(known[-1]) if len(known) else float("nan")
 
     def best(self) -> float:
-        """The highest mean of an evaluation so far, NaN where there is none."""
+        """Return the highest evaluation mean so far, NaN if there is none."""
         values = self.run.column("eval_mean")
         known = values[np.isfinite(values)]
         return float(known.max()) if len(known) else float("nan")
 
     def speed(self) -> float:
-        """Steps a second over the last rows, 0 where that is not known."""
+        """Return the steps per second over the last rows, 0 if unknown."""
         steps, seconds = self.run.column("env_steps")[-6:], self.run.column("seconds")[-6:]
         span = float(seconds[-1] - seconds[0]) if len(steps) > 1 else 0.0
         return float(steps[-1] - steps[0]) / span if span > 0 else 0.0
 
 
 def look(folder: Path) -> Look:
-    """A run as it is now. RunFolderError where the folder has none, or its table is damaged."""
+    """Return the current state of a run. Raises RunFolderError if the folder has none or its table
+    is damaged."""
     folder, table = Path(folder), {"env_steps": list[str]()}
     if not (folder / "config.json").is_file():
         run_folder(folder)
@@ -86,7 +87,7 @@ def look(folder: Path) -> Look:
     now = Look(Run.of(folder, config_file.read(folder), table), BEGINS, {}, silent)
     if platforms.is_held(file) or (not platforms.HOLDS and silent < PATIENCE):
         return now._replace(state=TRAINS if table["env_steps"] else BEGINS)
-    if result := result_of(folder, now.env_steps):  # not of an earlier sitting, with fewer steps
+    if result := result_of(folder, now.env_steps):  # not an earlier session's, with fewer steps
         whole = result["env_steps"] >= now.steps
         return now._replace(state=COMPLETE if whole else STOPPED, result=result)
     if _saved_steps(folder) >= now.steps > 0 and silent < PATIENCE:
@@ -95,8 +96,8 @@ def look(folder: Path) -> Look:
 
 
 def look_at_all(folder: Path) -> list[Look]:
-    """The run in a folder, or all runs that it has: seeds, trials; of those that begin only now,
-    none. RunFolderError where there is none, and none is to come."""
+    """Return the run in a folder, or all its runs (seeds, trials); an empty list if they are only
+    starting. Raises RunFolderError if there are none and none are announced."""
     looks, found = list[Look](), runs_in(folder)
     if found == [Path(folder)] and _announced(folder):
         return looks
@@ -104,13 +105,13 @@ def look_at_all(folder: Path) -> list[Look]:
         try:
             looks.append(look(each))
         except RunFolderError:
-            if each == Path(folder) or each.is_dir():  # a sweep removes runs
+            if each == Path(folder) or each.is_dir():  # otherwise a sweep has removed the run
                 raise
     return looks
 
 
 def all_over(folder: Path, looks: Sequence[Look]) -> bool:
-    """Whether nothing more is to be expected in a folder: of several runs, one may begin when
+    """Return True if nothing more is expected in a folder: with several runs, one may start when
     another ends."""
     if not looks:
         return time.time() - max(file.stat().st_mtime for file in _announced(folder)) > PATIENCE
@@ -122,13 +123,13 @@ def all_over(folder: Path, looks: Sequence[Look]) -> bool:
 
 
 def _announced(folder: Path) -> list[Path]:
-    """What says that there are to be runs in a folder."""
+    """Return the files that announce runs in a folder."""
     files = [Path(folder) / name for name in ("seeds.json", "sweep.json")]
     return [file for file in files if file.is_file()]
 
 
 def _listed(folder: Path) -> int:
-    """How many runs the command that makes them is to make; 0 where nobody says."""
+    """Return the number of runs that the command in this folder makes; 0 if unknown."""
     return len(read_json(Path(folder) / "seeds.json").get("seeds", ()))
 
 
@@ -137,13 +138,14 @@ def _newest(folder: Path) -> float:
     files += [folder / "checkpoints" / name for name in ("last.zip", "best.zip")]
     times = []
     for file in files:
-        with suppress(OSError):  # not there yet, or being replaced
+        with suppress(OSError):  # missing, or being replaced
             times.append(file.stat().st_mtime)
     return max(times, default=0.0)
 
 
 def _saved_steps(folder: Path) -> int:
-    """The steps of the last checkpoint, which a sitting ends with; -1 where there is none."""
+    """Return the steps of the last checkpoint, which a session writes at its end; -1 if there is
+    none."""
     try:
         data = checkpoint.read(folder / "checkpoints" / "last.zip").data
         return int(data["collector"]["env_steps"])

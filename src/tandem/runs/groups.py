@@ -1,4 +1,4 @@
-"""Runs as groups: the seeds of one algorithm, or those of one folder, in each environment."""
+"""Groups of runs: the seeds of one algorithm, or those of one folder, in each environment."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from tandem.runs.folder import Run, describe, runs_in
 from tandem.settings import shell_path
 from tandem.types import Array, JSONDict
 
-WHICH = {"best": "eval_mean", "last": "last_eval_mean"}  # the columns of result.json
-WAYS = ("algorithm", "folder")  # what runs of a group have in common
+WHICH = {"best": "eval_mean", "last": "last_eval_mean"}  # keys of result.json
+WAYS = ("algorithm", "folder")  # what the runs of a group share
 
 Groups = dict[str, list[Run]]
 
 
 def grouped(folders: Sequence[Path], against: Path | None, by: str) -> Groups:
-    """The runs by the names of their groups, each run once; those of `against` are the last one.
+    """Return the runs by group name, each run once; the runs of `against` form the last group.
 
-    by: see `WAYS`; those of `against` are always one group. RunFolderError for what is no run;
-    SettingError for runs of one group that are not repetitions of one thing."""
+    by: see `WAYS`; the runs of `against` are always one group. Raises RunFolderError for a folder
+    without a run; SettingError for runs of one group that are not repetitions of the same
+    experiment.
+    """
     theirs = [] if against is None else [Run(f) for f in runs_in(against)]
     seen = {run.folder.resolve() for run in theirs}
     found: dict[tuple[str, ...], list[Run]] = {}
@@ -60,8 +62,8 @@ def grouped(folders: Sequence[Path], against: Path | None, by: str) -> Groups:
 
 
 def _expect_alike(name: str, runs: list[Run]) -> None:
-    """SettingError where runs of a group in one environment differ in more than their seeds, or
-    not in these."""
+    """Raise SettingError if runs of a group in one environment differ in more than their seeds, or
+    have the same seed."""
     first: dict[str, Run] = {}
     for run in runs:
         other = first.setdefault(run.config["env"], run)
@@ -83,7 +85,7 @@ def _expect_alike(name: str, runs: list[Run]) -> None:
 
 
 def comparable(config: JSONDict) -> JSONDict:
-    """What of a run's config makes it another experiment."""
+    """Return the part of a run's config that defines the experiment."""
     options = config.get("options", {})
     beside = {"env_kwargs": config.get("env_kwargs") or {}}
     beside["optimizer_class"] = config.get("optimizer_class", "")
@@ -94,7 +96,8 @@ def comparable(config: JSONDict) -> JSONDict:
 
 
 def environments_of(groups: Groups) -> tuple[str, ...]:
-    """Those that all groups have; SettingError where one has not as many runs in each."""
+    """Return the environments of all groups. Raises SettingError if a group's number of runs
+    differs between them."""
     counts = {name: Counter(run.config["env"] for run in runs) for name, runs in groups.items()}
     environments = tuple(dict.fromkeys(env for each in counts.values() for env in each))
     for name, each in counts.items():
@@ -109,8 +112,8 @@ def environments_of(groups: Groups) -> tuple[str, ...]:
 
 
 def scores(runs: list[Run], environments: Sequence[str], which: str) -> Array:
-    """The final scores [R, M] of a group's best or last checkpoints, in order of their seeds.
-    RunFolderError for a run that has none."""
+    """Return the final scores [R, M] of a group's best or last checkpoints, ordered by seed. Raises
+    RunFolderError for a run without one."""
     ordered = sorted(runs, key=lambda run: run.config.get("seed", 0))
     columns = [
         [_score(run, which) for run in ordered if run.config["env"] == env] for env in environments

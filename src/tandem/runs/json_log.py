@@ -1,4 +1,4 @@
-"""A run as lines of JSON, for machines: what the live line and the rows of progress.csv say."""
+"""A run as JSON lines, for programs: the live progress and the rows of progress.csv."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tandem.runs.writers import Row
 
 
 class JsonLog(Progress):
-    """A callback that writes a line for each thing that happens: one JSON object, whose `event` is
-    what (docs/howto/logging.md has all fields). What is not known, or not finite, is null.
+    """Callback that writes one JSON object per line for each event; its `event` field is the type
+    (docs/howto/logging.md lists all fields). Unknown and non-finite values are null.
 
-    As a writer of `Table.more` it has the rows of progress.csv, too. stream: stdout unless given.
-    quiet: nothing but what is given to `line` with `result`.
+    As a writer in `Table.more` it also writes the rows of progress.csv. stream: defaults to stdout.
+    quiet: only write the `line` of a `result`.
     """
 
     def __init__(
@@ -28,20 +28,20 @@ class JsonLog(Progress):
         self._terminal = False
 
     def line(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Writes a line."""
+        """Write one line."""
         if not self.quiet or event == "result":
             said = json.dumps(_plain({"event": event, **fields}), allow_nan=False)
             print(said, file=self._stream, flush=True)
 
-    # As a writer
+    # Writer methods
 
     def write(self, row: Row) -> None:
         self.line("row", row)
 
     def rewind(self, env_steps: int) -> None:
-        """Lines that are written stay: the reader goes by the first `row` that comes again."""
+        """Keep the lines already written: readers detect the first repeated `row`."""
 
-    # As a callback
+    # Callback methods
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
@@ -71,11 +71,11 @@ class JsonLog(Progress):
 
 
 def _plain(value: Any) -> Any:
-    """JSON data, with None for numbers that are not finite."""
+    """Return JSON data with None for numbers that are not finite."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, float):  # NumPy's float64 is one
+    if isinstance(value, float):  # includes NumPy's float64
         return float(value) if isfinite(value) else None
     return value

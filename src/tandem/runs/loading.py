@@ -1,4 +1,4 @@
-"""From a checkpoint to an agent that acts."""
+"""Loading of agents from checkpoints."""
 
 from __future__ import annotations
 
@@ -32,18 +32,24 @@ def load(
     algorithm: type[Algorithm] | None = None,
     trust: bool = False,
 ) -> Agent:
-    """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last"
-    or a number's name).
+    """Load the agent of a checkpoint file or of a run folder.
 
-    Runs no code from the file: an agent of a program's own algorithm needs `algorithm=`, the class.
-    Networks of known layers need no framework; others need `network=`, what the run was trained
-    with, or its name as module:function, and its framework. A name in the file is imported only
-    where this user wrote the file on this machine (`runs.trust`). No environment is needed: the
-    file has the spaces. trust: allow the file's names of a network, and of the environment that
-    `Agent.play` and others make, where the file was written elsewhere.
-    Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network` or
-    `algorithm`; SpaceError where an
-    `env` is given whose spaces are others than the agent's.
+    Runs no code from the file and needs no environment: the file has the spaces. Networks of known
+    layers need no framework; others need `network` and its framework. A name in the file is
+    imported only if this user wrote the file on this machine (`runs.trust`).
+
+    Args:
+        path: The checkpoint file or run folder.
+        network: The network that the run was trained with, or its name as module:function.
+        env: An environment whose spaces must equal the agent's.
+        which: The checkpoint of a run folder: "best", "last" or the name of a numbered one.
+        algorithm: The class of a custom algorithm.
+        trust: Allow a file that was written elsewhere to name a network, and the environment that
+            `Agent.play` and others make.
+
+    Raises:
+        CheckpointError: The file is missing, damaged or foreign, or needs `network` or `algorithm`.
+        SpaceError: The spaces of `env` differ from the agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     again = f"tandem.load({str(path)!r}, algorithm={{0}})"
@@ -71,7 +77,7 @@ def load(
         longest = int(saved.data.get("session", {}).get("table", {}).get("longest", 0))
     except TandemError:
         raise
-    except Exception as error:  # whatever data that tandem did not write comes to
+    except Exception as error:  # data not written by tandem can raise anything
         raise checkpoint.damaged(saved.path, error) from error
     distrust = None if trust else _distrust(saved, folder, signature)
     if env is not None:
@@ -111,16 +117,17 @@ def load(
 
 
 def _distrust(saved: Checkpoint, folder: Path, signature: object) -> TandemError | None:
-    """The error of making the environment that a checkpoint names; None where that may be done."""
+    """Return the error for making the environment that a checkpoint names; None if that is
+    allowed."""
     fix = f"if you trust them, tandem.load({str(saved.path)!r}, trust=True)."
-    # an agent plays in what its file names, whoever made that, and without a cluster
+    # an agent plays in the environment of its file, even one passed from Python, without a cluster
     data = {**saved.data["config"], "own_env": False, "options": {}}
     return fault(data, folder, signature, NONE, lambda found: fix, CheckpointError)
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> Any:
-    """The network without its framework, tried once; None where the file holds no plan of it, or
-    one of layers that are not known here and the user gives the `network`."""
+    """Return the network without its framework, after one test call; None if the file holds no plan
+    for it, or one with unknown layers when the user passes `network`."""
     if written is None:
         return None
     try:
@@ -140,7 +147,7 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> An
 def _rebuilt(
     kind: Any, conf: Config, observation: Tree, action: Any, network: Any, space: Any
 ) -> dict[str, Any]:
-    """A user's networks on their framework, to be filled with saved weights."""
+    """Return the user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
     backend.float32 = True
     backend.enter_process()
@@ -153,7 +160,7 @@ def _rebuilt(
 
 def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
     if all(n.isdigit() for n in weights):
-        network.plan = None  # a file from before its layers were known has them by position
+        network.plan = None  # files from before its layers were known name weights by position
     own = {n: tuple(x.shape) for n, x in network.read().items()}
     saved = {n: tuple(x.shape) for n, x in weights.items()}
     if own != saved:

@@ -1,5 +1,5 @@
-"""The loop of a run, from its Config: with workers, actor-learners or companions, as its options
-say."""
+"""Construction of a run's loop from its Config: with worker processes, actor-learners or
+companions, depending on the options."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def make_loop(
     network: Any,
     optimizer: Any,
 ) -> tuple[Loop, Environments]:
-    """The loop of a run, and the environments in this process: those that it collects in, or one
-    for a look at the spaces, where actor-learners have their own. SettingError where options do not
-    fit together."""
+    """Return the loop of a run and the environments in this process: those it collects in, or a
+    single one to inspect the spaces if actor-learners have their own. Raises SettingError for
+    conflicting options."""
     s, o, needs = conf.settings, conf.options, conf.kind.needs
     host.expect(o.threads, o.devices)
     kwargs = atari.training(env, conf.env_kwargs, o)
@@ -58,7 +58,7 @@ def make_loop(
     every = getattr(s, "train_every", 0)
     workers = WorkerOptions.of(factory, o, needs == "rollouts", every)
     if workers.cluster or (o.cluster and o.learners > 1):
-        connect(o.cluster)  # before a framework starts threads: Ray forks
+        connect(o.cluster)  # Ray forks, so connect before a framework starts threads
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
     with closed_on_error(*([] if is_instance(env) else [environments.close])):
@@ -67,8 +67,8 @@ def make_loop(
             make = importlib.import_module("tandem.compiled.make").make
             return make(conf, environments, network, optimizer), environments
         given = network, optimizer
-        others = launch.begin(conf, Spaces.of(environments), *given)  # who begin meanwhile
-        # whoever keeps the traceback would keep them
+        others = launch.begin(conf, Spaces.of(environments), *given)  # they start up meanwhile
+        # a stored traceback would keep them alive
         with closed_on_error(*([others.kill] if isinstance(others, Companions) else [])):
             loop = _loop(conf, environments, folder, given, (factory, workers), others)
         return loop, environments
@@ -82,7 +82,8 @@ def _loop(
     workers: tuple[EnvFactory, WorkerOptions],
     others: Any,
 ) -> Loop:
-    """given: a network and an optimizer of the user's. others: who make the updates, too."""
+    """Build the loop. `given`: the user's network and optimizer. `others`: the other processes that
+    take part in updates."""
     network, optimizer = given
     generators, (factory, options) = Generators(conf.seed), workers
     algorithm = build(conf, environments, generators, network, optimizer)

@@ -1,4 +1,4 @@
-"""Live progress in a notebook: one place that changes, not a line after the other."""
+"""Live progress in a notebook: one display that is updated in place."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Any
 from tandem.learning.events import Event, TrainBegin, TrainEnd
 from tandem.runs.progress import Progress, duration
 
-REDRAW = 0.5  # seconds between two messages to a notebook
-LINES = 6  # of the latest news that stay
+REDRAW = 0.5  # minimum seconds between two messages to a notebook
+LINES = 6  # number of the latest messages shown
 
 
 def progress(steps: int = 0) -> Progress:
-    """The live progress for where this runs: a notebook, a terminal, or a file."""
+    """Return the live progress for the current environment: a notebook, a terminal, or a file."""
     return NotebookProgress(steps) if in_notebook() else Progress(steps)
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this, which has pictures and HTML."""
+    """Return True in a Jupyter kernel, which can display images and HTML."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 class Page:
-    """What a notebook shows of a run: a bar, figures, the latest news."""
+    """The notebook display of a run: a progress bar, metrics and the latest messages."""
 
     def __init__(self) -> None:
         self.done = self.total = 0
@@ -48,8 +48,7 @@ class Page:
 
 
 class NotebookProgress(Progress):
-    """As `Progress`, in a display of a notebook that is updated. display: IPython's, unless
-    given."""
+    """`Progress` in a notebook display that is updated in place. display: defaults to IPython's."""
 
     def __init__(self, steps: int, display: Callable[..., Any] | None = None, **more: Any) -> None:
         super().__init__(steps, **more)

@@ -1,8 +1,8 @@
-"""What a run does beside learning, at the events of its loop: it evaluates, saves checkpoints, adds
-copies to a league. (Writing rows is in `table`.)
+"""Observers: the tasks of a run besides learning, at the events of its loop. They evaluate, save
+checkpoints and add copies to a league. (`table` writes rows.)
 
-An observer's methods are named as those of a `Callback` and get the event. The events that one
-yields go to the callbacks and to all observers before it goes on.
+An observer's methods have the names of a `Callback`'s and receive the event. Events that one yields
+are passed to the callbacks and to all observers before it continues.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ from tandem.networks.plan import Weights
 from tandem.runs import checkpoint
 from tandem.types import JSONDict
 
-WRITING = 0.05  # the most of a run's time that checkpoints may take
+WRITING = 0.05  # maximum share of a run's time for checkpoints
 
 RoleWeights = dict[str, Weights]
 
 
 class Every:
-    """Says when so many environment steps have passed again: at the first look at or beyond each
-    multiple of `steps`."""
+    """Interval of `steps` environment steps: true on the first call at or beyond each multiple."""
 
     def __init__(self, steps: int) -> None:
         self.steps = self.due = steps
@@ -49,7 +48,7 @@ class Every:
 
 
 class LeagueCopies:
-    """Adds a copy of the learner to the league of its opponents every so many steps."""
+    """Observer that adds a copy of the learner to the league of its opponents at each interval."""
 
     def __init__(self, league: League, every: Every, weights: Callable[[], RoleWeights]) -> None:
         self.league, self.every, self.weights = league, every, weights
@@ -60,15 +59,15 @@ class LeagueCopies:
 
 
 class Evaluations:
-    """Evaluates every so many steps, and at the end of a complete run; remembers the best mean.
-    Without evaluations the best agent is the one with the best mean return of recent training
-    episodes at these steps.
+    """Observer that evaluates at each interval and at the end of a complete run, and tracks the
+    best mean. Without evaluations the best agent is the one with the best mean return of recent
+    training episodes at these steps.
 
-    evaluate: scores the agent as it is now; of no episodes where it cannot be evaluated;
-    EvaluationStopped where the run is to end first: then the evaluation is still due. weights:
-    those that it acts by; given where no checkpoints are written: the best are kept in memory then.
-    trained: the mean return of recent training episodes, NaN before the first. save: saves a
-    checkpoint of the best agent, where no EvaluationEnd tells of it.
+    evaluate: scores the current agent; returns no episodes if it cannot be evaluated; raises
+    EvaluationStopped if the run must end first, and the evaluation is then still due. weights:
+    returns the acting weights; set if no checkpoints are written, and the best are then kept in
+    memory. trained: the mean return of recent training episodes, NaN before the first. save: saves
+    a checkpoint of the best agent if no EvaluationEnd reports it.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class Evaluations:
         self.trained, self.save = trained, save
         self.best = -np.inf
         self.last: Evaluation | None = None
-        self.history: list[tuple[int, float, float]] = []  # of this sitting: steps, mean, deviation
-        self.evaluated_at = -1  # env_steps of the latest evaluation
+        self.history: list[tuple[int, float, float]] = []  # this session: steps, mean, std
+        self.evaluated_at = -1  # env_steps at the latest evaluation
         self.best_weights: RoleWeights = {} if weights is None else weights()
 
     def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
@@ -117,11 +116,12 @@ class Evaluations:
 
 
 class Checkpoints:
-    """Saves to `folder`: "last" when a run begins and ends and every `seconds` between, "best" and
-    the `keep` newest numbered ones at evaluations, and ones that stay, where `every` has steps.
+    """Observer that saves to `folder`: "last" when a run starts and ends and every `seconds` in
+    between; "best" and the `keep` newest numbered ones at evaluations; and permanent ones if
+    `every` has steps.
 
-    state: what a checkpoint holds, of a whole run or of an agent alone. save_at_begin: for a run
-    that no checkpoint tells of yet.
+    state: returns the contents of a checkpoint, of a whole run (True) or of an agent alone.
+    save_at_begin: for a run that has no checkpoint yet.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Checkpoints:
         yield from self.save(event.counters(), "last", *self._staying(event))
 
     def save(self, counters: Counters, *names: str) -> Iterator[CheckpointSaved]:
-        """Writes checkpoints of these names; only "last" holds the whole run."""
+        """Write checkpoints with these names; only "last" holds the whole run."""
         for name in names:
             began = monotonic()
             data, groups = self.state(name == "last")
@@ -177,5 +177,5 @@ class Checkpoints:
             yield CheckpointSaved(**counters, path=path)
 
     def _staying(self, event: Event) -> list[str]:
-        """The name of a checkpoint that is never deleted, if there are to be any."""
+        """Return the name of a permanent checkpoint, if `every` has steps."""
         return [f"kept-{event.env_steps:09d}"] if self.every.steps else []

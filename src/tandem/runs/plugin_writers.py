@@ -1,7 +1,7 @@
-"""Writers that installed packages bring: entry points of the group `tandem.writers`.
+"""Writers from installed packages: entry points of the group `tandem.writers`.
 
-Each is called with the run's folder and its config, as config.json has it, and with TEXT where it
-was asked for as NAME=TEXT; it returns a `runs.writers.Writer`.
+Each is called with the run folder and the config, as in config.json, and also with TEXT for
+--writer NAME=TEXT; it returns a `runs.writers.Writer`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tandem.runs.writers import Row
 from tandem.types import JSONDict
 
 GROUP = "writers"
-OURS = {  # those that have a flag of their own -> how they are asked for
+OURS = {  # built-in writers with their own flag -> how to enable them
     "csv": "leave it out: progress.csv is always written.",
     "mlflow": "--mlflow EXPERIMENT (mlflow=).",
     "tensorboard": "leave it out: it is written unless --no-tensorboard (tensorboard=False).",
@@ -26,8 +26,8 @@ METHODS = ("write", "rewind", "close")
 
 
 def check(asked: Iterable[str]) -> None:
-    """Refuses writers that there are not, are broken, or are asked for twice: UnknownNameError,
-    PluginError, SettingError."""
+    """Raise UnknownNameError, PluginError or SettingError for writers that are unknown, broken or
+    given twice."""
     names = [named.partition("=")[0] for named in asked]
     for named in asked:
         _maker(named)
@@ -40,7 +40,7 @@ def check(asked: Iterable[str]) -> None:
 
 
 class PluginWriter:
-    """The writer that an entry point makes. Its errors are raised as PluginError."""
+    """Writer created by an entry point. Its errors are raised as PluginError."""
 
     def __init__(self, named: str, folder: Path, config: JSONDict) -> None:
         self._plugin, make, text = _maker(named)
@@ -59,7 +59,7 @@ class PluginWriter:
     def _tried(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return function(*arguments)
-        except Exception as error:  # whatever the code of a package comes to
+        except Exception as error:  # the code of a package can raise anything
             what = getattr(function, "__name__", "it")
             raise self._plugin.fault(
                 f"failed in {what}: {type(error).__name__}: {error}",
@@ -70,7 +70,7 @@ class PluginWriter:
 
 
 def _expect_methods(plugin: plugins.Plugin, writer: Any) -> None:
-    """Refuses what is no writer, or no class of writers."""
+    """Raise PluginError for an object or class that lacks a writer's methods."""
     if missing := [name for name in METHODS if not callable(getattr(writer, name, None))]:
         raise plugin.fault(
             f"is {writer!r}, which has no {', '.join(missing)}.",
@@ -80,7 +80,8 @@ def _expect_methods(plugin: plugins.Plugin, writer: Any) -> None:
 
 
 def _maker(named: str) -> tuple[plugins.Plugin, Callable[..., Any], list[str]]:
-    """The plug-in that NAME or NAME=TEXT asks for, what makes its writer, and [TEXT] or []."""
+    """Return the plug-in for NAME or NAME=TEXT, the callable that makes its writer, and [TEXT] or
+    []."""
     name, equals, text = named.partition("=")
     brought = plugins.found(GROUP)
     if name not in brought:

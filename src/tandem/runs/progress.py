@@ -1,5 +1,5 @@
-"""Live progress of a run, drawn from its events: a line that changes where there is a terminal,
-plain lines where not."""
+"""Live progress of a run, drawn from its events: an updating line in a terminal, plain lines
+elsewhere."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ from tandem.learning.figures import figures
 from tandem.runs.callbacks import Callback
 from tandem.streams import Display
 
-REDRAW = 0.125  # seconds between two drawings in a terminal
-LINE = 5.0  # seconds between two plain lines, at first
-WINDOW = 10.0  # seconds over which rates are taken
+REDRAW = 0.125  # minimum seconds between two updates of a terminal
+LINE = 5.0  # initial seconds between two plain lines
+WINDOW = 10.0  # seconds over which rates are averaged
 
 
 class Progress(Callback):
-    """A callback that says how a run is going.
+    """Callback that displays the progress of a run.
 
-    steps: where the run ends, until its TrainBegin says so itself. quiet: nothing is written at
-    all. stream: stderr unless given, so that stdout stays free for results; it decides whether this
-    is a terminal. Handling an event takes constant time, and a terminal is drawn at most eight
-    times a second. TrainEnd ends the display; leaving the `with` block does so too, where a run
-    broke off.
+    steps: the last step of the run, until its TrainBegin event gives it. quiet: write nothing.
+    stream: defaults to stderr, so that stdout stays free for results; it determines whether this is
+    a terminal. Handling an event takes constant time, and a terminal is updated at most eight times
+    a second. TrainEnd ends the display, and so does leaving the `with` block if a run was aborted.
     """
 
     def __init__(
@@ -52,11 +51,11 @@ class Progress(Callback):
         self._successes: deque[float] = deque(maxlen=100)
         self._loss: float | None = None
         self._shares: Mapping[str, float] = {}
-        # (time, steps, updates) at ends of blocks lately, and at the last one
+        # (time, steps, updates) at recent ends of blocks, and at the latest one
         self._marks: deque[tuple[float, int, int]] = deque()
         self._latest = (0.0, 0, 0)
-        self._compiles = False  # the backend, since the last of them
-        self._improves = False  # whether there was an evaluation that another may be better than
+        self._compiles = False  # the backend has compiled since the latest mark
+        self._improves = False  # there is an earlier evaluation to improve on
         self._started = self._drawn = clock()
         self._first = self._tenth = self._told = 0
         self._live: Any = None
@@ -90,12 +89,12 @@ class Progress(Callback):
         self.close()
 
     def close(self) -> None:
-        """Gives the terminal back."""
+        """Release the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    # What events leave behind
+    # Event handlers
 
     def _begin(self, event: TrainBegin) -> None:
         self.stop_at = event.stop_at
@@ -126,7 +125,7 @@ class Progress(Callback):
         name = "loss" if "loss" in metrics else next((n for n in metrics if "loss" in n), None)
         self._loss = metrics[name] if name else None
         self._shares = event.shares
-        if self._compiles:  # the next blocks are quicker
+        if self._compiles:  # exclude compile time from the rates
             self._mark_anew(event)
             return
         self._latest = now, *_ = self._clock(), event.env_steps, event.updates
@@ -156,7 +155,7 @@ class Progress(Callback):
         self._say(text + ", the best so far" * better, "bold green" if better else "")
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
-        # those of an evaluation, or of the very beginning, are no news
+        # checkpoints of an evaluation or at the start of training are not reported
         if event.env_steps != self._told:
             self._say(f"checkpoint at {event.env_steps:,} steps: {event.path}", "dim")
 
@@ -183,7 +182,7 @@ class Progress(Callback):
         if self._live is not None:
             if waited >= REDRAW:
                 self._draw(event, now)
-        elif waited >= 1.0:  # lines grow rarer in long runs, and each tenth of the way has one
+        elif waited >= 1.0:  # rarer in long runs, but at least one line per tenth
             tenth = self._tenths(event)
             if tenth > self._tenth or waited >= max(LINE, (now - self._started) / 20):
                 self._tenth = tenth
@@ -192,7 +191,7 @@ class Progress(Callback):
     def _draw(self, event: Event, now: float) -> None:
         self._drawn, speed, learning, remain = now, None, None, None
         (then, steps, updates), (at, done, made) = self._marks[0], self._latest
-        if at > then:  # a block has ended
+        if at > then:  # at least one block is complete
             speed, learning = (done - steps) / (at - then), (made - updates) / (at - then)
             if speed > 0:
                 remain = max(0.0, (self.stop_at - done) / speed - (now - at))
@@ -201,7 +200,7 @@ class Progress(Callback):
     def _show(
         self, event: Event, speed: float | None, learning: float | None, remain: float | None
     ) -> None:
-        """Steps and updates each second, and the seconds that remain, if that can be said."""
+        """Show the steps and updates per second and the remaining seconds; None: unknown."""
         left = "" if remain is None else f"{duration(remain)} left"
         details = self._details(speed, learning)
         if self._live is not None:
@@ -213,7 +212,7 @@ class Progress(Callback):
             self._say(" | ".join(filter(None, parts)), "")
 
     def _details(self, speed: float | None, learning: float | None) -> list[str]:
-        """How a run is going, in figures."""
+        """Return the current metrics as short texts."""
         details = list[str]()
         if speed is not None:
             details += [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
@@ -230,10 +229,9 @@ class Progress(Callback):
 
     def _say(self, text: str, style: str) -> None:
         if self._live is not None:
-            from rich.text import (
-                Text,  # as a Text: a style given to print() would colour the bar below too
-            )
+            from rich.text import Text
 
+            # as a Text: a style passed to print() would also color the bar below
             self._live.console.print(Text(text, style))
         else:
             print(text, file=self._stream, flush=True)
@@ -244,7 +242,7 @@ def _counts(done: int, total: int) -> str:
 
 
 def _picture(done: int, total: int, left: str, details: list[str]) -> Any:
-    """The two changing lines of a terminal: a bar, and the figures under it."""
+    """Return the two updating lines of a terminal: a progress bar, and the metrics below it."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -260,7 +258,7 @@ def _picture(done: int, total: int, left: str, details: list[str]) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """A length of time for people: "0.4 s", "12 s", "3:05", "2:03:04"."""
+    """Return a duration as readable text: "0.4 s", "12 s", "3:05", "2:03:04"."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """What training came to: the best agent, its run's folder (None without one), and its
+    """Result of training: the best agent, the run folder (None without one), and the agent's
     evaluation on fresh seeds.
 
-    summary: what result.json says. reason: why the sitting ended, as in TrainEnd. notes: what could
-    not be done, and why. evaluations: of those of this sitting, (environment steps, mean,
-    deviation). After a signal nothing is scored or drawn any more: `evaluation` is the latest that
-    there was (without one, of no episodes), and `summary` is empty.
+    summary: the contents of result.json. reason: why the session ended, as in TrainEnd. notes:
+    tasks that failed, and why. evaluations: (environment steps, mean, standard deviation) of each
+    evaluation in this session. After a signal, scoring and plotting are skipped: `evaluation` is
+    the latest one (without episodes if there was none), and `summary` is empty.
     """
 
     agent: Agent
@@ -37,17 +37,19 @@ class Result:
 
     @property
     def run(self) -> Run | None:
-        """Its folder, to read; None without one."""
+        """The run folder as a `Run`; None without a folder."""
         return None if self.folder is None else Run(self.folder)
 
     def __repr__(self) -> str:
-        """As in "Result(ppo CartPole-v1: 9.3 ± 0.5 over 10 episodes; ended by steps; runs/a)"."""
+        """Return for example "Result(ppo CartPole-v1: 9.3 ± 0.5 over 10 episodes; ended by steps;
+        runs/a)"."""
         parts = [self._score(), f"ended by {self.reason}"]
         parts += [] if self.folder is None else [str(self.folder)]
         return f"Result({self.agent.name}: {'; '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the score, and the curve, which is that of the folder if it has one."""
+        """Return the score and the learning curve as HTML; the curve is the folder's plot if there
+        is one."""
         rows = {
             "agent": self.agent.name,
             "return": self._score(),
@@ -67,7 +69,7 @@ class Result:
 
 
 def summary_of(run: Session, best: Evaluation, last: Evaluation) -> dict[str, Any]:
-    """What result.json says of a session, whose best and last agents were scored."""
+    """Return the contents of result.json for a session whose best and last agents were scored."""
     conf, now = run.config, run.loop.now()
     return {
         "algorithm": conf.algorithm,

@@ -1,4 +1,4 @@
-"""Going on with a run: as it began, or extended to more steps."""
+"""Resuming a run, as it began or extended to more steps."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tandem.settings import Schedule, shell_path
 
 
 def resumed(folder: Path, *given: Any, out: Path | None = None, **more: Any) -> Session:
-    """As `_resumed`, which is alone in the folder: it is locked before anything is read. With `out`
-    it is only read, and the copy is locked when it is trained."""
+    """Call `_resumed` with the folder locked before anything is read. With `out` the folder is only
+    read, and the copy is locked when training starts."""
     folder = run_folder(folder)
     if out is not None:
         return _resumed(folder, *given, out=out, **more)
@@ -30,7 +30,7 @@ def resumed(folder: Path, *given: Any, out: Path | None = None, **more: Any) -> 
     try:
         run = _resumed(folder, *given, **more)
     except BaseException:
-        del lock  # whoever keeps the traceback would keep it
+        del lock  # a stored traceback would keep it alive
         raise
     run.lock = lock
     return run
@@ -48,14 +48,14 @@ def _resumed(
     algorithm: Any = None,
     names: Names = NONE,
 ) -> Session:
-    """The session that goes on with the run in `folder`.
+    """Return the session that resumes the run in `folder`.
 
-    own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
-    else None. algorithm: the class, of a run of a program's own algorithm; or a name, repeated.
-    names: what the call repeats of the run's names, or that it trusts them.
-    steps: another length than the run began with, if `extend`. changes: other values of what is
-    `config.RESUMABLE`; cluster only where the run has processes on one. out: a new folder, to
-    continue there in a copy. ResumeError where the run cannot go on so.
+    own: env, eval_env, network and optimizer, required again if the run began with objects passed
+    from Python, else None. algorithm: the class of a custom algorithm, or a repeated name. names:
+    the names of the run that the call repeats, or that it trusts them. steps: a larger length, with
+    `extend`. changes: other values of the settings in `config.RESUMABLE`; cluster only if the run
+    has processes on one. out: a new folder to continue in, as a copy. Raises ResumeError if the run
+    cannot be resumed this way.
     """
     saved = checkpoint.read(_last(folder))
     place = shell_path(folder)
@@ -125,8 +125,9 @@ def _resumed(
 
 
 def extended(conf: Config, steps: int) -> Config:
-    """The same run, `steps` long: its schedules end at the same step as before, even where that is
-    after the old end, and what was done every twentieth or hundredth of it is done as often."""
+    """Return the same run with `steps` steps. Its schedules end at the same step as before, even if
+    that is after the old end, and intervals that were a twentieth or hundredth of the length stay
+    as long."""
     before, options = conf.settings.steps, conf.options
     held = {
         f.name: replace(value, fraction=value.fraction * (before / steps))
@@ -141,7 +142,7 @@ def extended(conf: Config, steps: int) -> Config:
             options,
             eval_every=options.eval_every or max(1, before // 20),
             log_every=options.log_every or hundredth,
-            # without opponents it would be refused in a new run with these options
+            # a new run without opponents rejects this option
             snapshot_every=options.snapshot_every or (hundredth if options.opponents else 0),
         ),
         extended_from=conf.extended_from or before,
@@ -149,7 +150,7 @@ def extended(conf: Config, steps: int) -> Config:
 
 
 def _last(folder: Path) -> Path:
-    """The checkpoint that has the whole run."""
+    """Return the checkpoint that holds the whole run."""
     held = folder / "checkpoints"
     if not (held / "last.zip").is_file() and any(held.glob("*.zip")):
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""Checkpoints of an agent while it trains: what is saved when, and which of the files are kept."""
+"""Checkpoints of an agent during training: when to save, and which files to keep."""
 
 from __future__ import annotations
 
@@ -26,28 +26,22 @@ def note_one_file(parallel_dump: bool) -> None:
 
 @dataclass
 class SavePolicy:
-    """What is saved, and when. Fields may be changed while it is in use; call `check` after
-    that."""
+    """Rules for saving checkpoints. Fields may be changed while in use; call `check` afterwards."""
 
-    path: str | Path | None = (
-        None  # of the file, or what the names of files begin and end with; None: nothing is saved
-    )
+    path: str | Path | None = None  # file, or stem and suffix of several; None: save nothing
     save_freq: int | None = 1  # episodes
     save_freq_: int | None = None  # batches of updates
-    max_save_files: int | None = (
-        None  # files kept, each with a name of its own; None: one file, written over
-    )
-    save_best_only: bool = False  # at every best score, whatever save_freq is, and at nothing else
+    max_save_files: int | None = None  # files kept, one name each; None: overwrite a single file
+    save_best_only: bool = False  # save only at each best score, regardless of save_freq
     save_param_only: bool = False
-    save_top_k: int | None = None  # files kept, those with the best scores
-    save_last: bool = (
-        False  # PATH-last as well: every save_freq episodes, and whenever another file is written
-    )
-    patience: int | None = None  # episodes in a row below the best score, after which to stop
-    parallel_dump: bool = False  # earlier versions wrote a folder, with a file for each array
+    save_top_k: int | None = None  # number of files kept, those with the best scores
+    save_last: bool = False  # also PATH-last, every save_freq episodes and with each other file
+    patience: int | None = None  # stop after this many consecutive episodes below the best score
+    parallel_dump: bool = False  # no effect: earlier versions wrote one file per array
 
     def check(self) -> None:
-        """SettingError for a path that names no file, and numbers that are not whole or below 1."""
+        """Raise SettingError for a path without a file name, and for numbers that are not integers
+        of at least 1."""
         note_one_file(self.parallel_dump)
         if self.path is not None and not (
             isinstance(self.path, str | Path) and Path(self.path).name
@@ -69,7 +63,8 @@ class SavePolicy:
                 )
 
     def limit(self) -> int | None:
-        """How many files are kept, each with a name of its own; None: one file, written over."""
+        """Return the number of files to keep, each with its own name; None: overwrite a single
+        file."""
         return min(
             (n for n in (self.max_save_files, self.save_top_k) if n is not None), default=None
         )
@@ -78,7 +73,7 @@ class SavePolicy:
 class _File(NamedTuple):
     path: Path  # absolute
     score: float | None
-    moment: int  # when its state was taken: orders files by age
+    moment: int  # counter at the snapshot: orders files by age
 
     @property
     def rank(self) -> float:
@@ -86,10 +81,11 @@ class _File(NamedTuple):
 
 
 class Rotation:
-    """Saves by a policy what `snapshot(param_only)` returns: JSON data and copies of arrays.
+    """Saves the result of `snapshot(param_only)`, JSON data and copies of arrays, according to a
+    policy.
 
-    Call `episode` and `batch` after each, and `finish` at the end of a call of train(). Each raises
-    what went wrong with the writing of an earlier file.
+    Call `episode` and `batch` after each one, and `finish` at the end of each train() call. Each
+    raises the errors from writing earlier files.
     """
 
     def __init__(
@@ -101,27 +97,23 @@ class Rotation:
         policy.check()
         self.policy, self.snapshot, self.writer = policy, snapshot, writer
         self.best: float | None = None
-        self.bad = 0  # episodes in a row with a score below the best
+        self.bad = 0  # consecutive episodes with a score below the best
         self._label = ""  # of the last episode or batch
         self._score: float | None = None  # of the last episode
-        # episodes and batches so far, and those that the newest whole file has seen
+        # number of episodes and batches so far, and at the snapshot of the newest complete file
         self._moment = 0
         self._saved = 0
-        self._fresh = True  # no episode yet in this call of train()
-        # Each list is replaced, never changed, and by one thread alone, so the other may read it.
-        self._files: list[
-            _File
-        ] = []  # with names of their own and whole, oldest first; the writer's
-        self._queued: list[
-            tuple[str, _File]
-        ] = []  # the same, with the slot, when handed over; the caller's
+        self._fresh = True  # no episode yet in this train() call
+        # Each list is replaced by one thread and never mutated, so the other thread may read it.
+        self._files: list[_File] = []  # complete named files, oldest first; set by the writer
+        self._queued: list[tuple[str, _File]] = []  # slots and queued files; set by the caller
 
     def episode(self, number: int, score: float | None) -> None:
-        """After episode `number`, from 1. `score`: the mean of the last returns, undiscounted; None
-        while there is none."""
+        """Process episode `number` (from 1). `score`: the mean of the last returns, undiscounted;
+        None while there is none."""
         self._score = None if score is None or math.isnan(score) else float(score)
         if self._fresh and self._patience_over():
-            self.bad = 0  # what stopped the call before does not stop this one too
+            self.bad = 0  # the patience that ended the previous call starts again
         self._fresh = False
         improved = self._score is not None and (self.best is None or self._score > self.best)
         if self._score is not None:
@@ -133,8 +125,8 @@ class Rotation:
         self._save(improved if self.policy.save_best_only else due, due)
 
     def batch(self, number: int) -> None:
-        """After batch `number` of updates, from 1. Among the best files, its score is that of the
-        last episode."""
+        """Process batch `number` of updates (from 1). For the ranking its score is that of the last
+        episode."""
         self._label = f"b{number}"
         self._moment += 1
         due = self.policy.save_freq_ is not None and number % self.policy.save_freq_ == 0
@@ -142,26 +134,26 @@ class Rotation:
             self._save(True, True)
 
     def finish(self) -> None:
-        """At the end of a call of train(): writes the last state, unless only the best are kept,
-        and waits for the disk."""
+        """End a train() call: write the last state, unless only the best are kept, and wait for the
+        disk."""
         self._fresh = True
         try:
-            self.writer.flush()  # only then it is certain what is written
+            self.writer.flush()  # only then is it certain which files exist
         except Exception:
-            # the disk may have room again; the first error is raised all the same
+            # the disk may have space again; the first error is raised anyway
             self._save_last()
             raise
         self._save_last()
 
     @property
     def should_stop(self) -> bool:
-        """Whether patience has come to its end; read it before `finish`, after which the next call
-        may begin."""
+        """True if patience has run out; read it before `finish`, which resets it for the next
+        call."""
         return not self._fresh and self._patience_over()
 
     def state(self) -> JSONDict:
-        """JSON data: the best score, the streak below it, and the files, oldest first, with those
-        on their way. Called inside `snapshot`, the one that is being taken is listed too."""
+        """Return JSON data: the best score, the streak below it, and the files, oldest first,
+        including queued ones. Inside `snapshot` this includes the file being taken."""
         files = {f.path: f for f in (*self._files, *(f for _, f in self._queued))}
         listed = sorted(files.values(), key=lambda f: f.moment)
         return {
@@ -171,8 +163,8 @@ class Rotation:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave: rotation goes on with the files listed there, where they
-        still are."""
+        """Restore what `state` returned: rotation continues with the files listed there that still
+        exist."""
         files = state["files"]
         self.best, self.bad, self._fresh, self._queued = state["best"], state["bad"], True, []
         self._files = [
@@ -199,7 +191,7 @@ class Rotation:
         if slot is None and not last:
             return
         if slot and named:
-            # before the snapshot, which may ask for `state`
+            # before the snapshot, which may call `state`
             self._queued = [
                 *self._queued,
                 (slot, file),
@@ -213,9 +205,9 @@ class Rotation:
             self.writer.put(_beside(base, "last"), data, groups, f"{base} last", then)
 
     def _slot(self, base: Path, file: _File) -> str | None:
-        """Where a file may wait; None where it would be deleted at once. The best ones have a slot
-        each: a newer file must not take the place of a better one."""
-        # asked first: what is written meanwhile is then found among the files
+        """Return the slot of a file; None if it would be deleted at once. Each of the best files
+        has its own slot, so that a newer file does not replace a better one."""
+        # read first: a file written meanwhile is then in `_files`
         pending = self.writer.pending()
         self._queued = [(s, f) for s, f in self._queued if f.path in pending]
         if self.policy.save_top_k is None:
@@ -231,8 +223,8 @@ class Rotation:
         )
 
     def _kept(self, base: Path) -> list[_File]:
-        """The files of this path that are there. A state may come from anywhere: no other name is
-        ever deleted by it."""
+        """Return the existing files of this path. The state may come from anywhere, so files with
+        other names are never deleted."""
         ours = re.compile(rf"{re.escape(base.stem)}-b?\d+(-.*)?{re.escape(base.suffix)}")
         return [
             f
@@ -241,7 +233,7 @@ class Rotation:
         ]
 
     def _written(self, base: Path, file: _File, named: bool) -> None:
-        """In the writer's thread, once the file is whole: now older ones may go."""
+        """Delete surplus older files once `file` is complete. Runs in the writer's thread."""
         self._saved = max(self._saved, file.moment)
         if not named:
             return
@@ -249,7 +241,7 @@ class Rotation:
         self._files = sorted([*others, file], key=lambda f: f.moment)
         files, limit = self._kept(base), self.policy.limit()
         if self.policy.save_top_k is not None:
-            # which leaves equals in their order: the newer ones stay
+            # the sort is stable: among equal scores the newer ones stay
             files.sort(key=lambda f: f.rank)
         for old in files[:-limit] if limit else []:
             try:

@@ -1,4 +1,4 @@
-"""Scoring the agents of a run, in environments that are made once and kept."""
+"""Scoring of a run's agents, in environments that are created once and kept."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ NONE = Evaluation.of([], [])
 
 
 class Scoring:
-    """Deterministic returns of a run's agents, in its `eval_env`; without one in environments like
-    those that it trains in."""
+    """Deterministic returns of a run's agents in its `eval_env`, or in environments like the
+    training ones without it."""
 
     def __init__(self, run: Session) -> None:
         self.run, self.own = run, run.eval_env is None
         self._compiled = run.loop if self.own and isinstance(run.loop, CompiledLoop) else None
         self._envs: EvaluationEnvs | None = None
-        self._budget = 0  # steps of an episode
+        self._budget = 0  # maximum steps of an episode
 
     def prepare(self) -> None:
-        """Finds out before training whether there is something to evaluate in. Raises for an
-        `eval_env` that is not fit; notes it for a run without one."""
+        """Check before training whether there is an environment for evaluations. Raises for an
+        unsuitable `eval_env`; notes its absence otherwise."""
         running.add(self.run.vector)
         options = self.run.config.options
         if not self.own or (options.eval_episodes and self._compiled is None):
@@ -46,19 +46,20 @@ class Scoring:
 
     @property
     def copies(self) -> bool:
-        """Whether what is evaluated in is copied from the environment that is trained in."""
+        """True if evaluation environments are copies of the training environment."""
         return self.own and is_instance(self.run.env)
 
     def catch_up(self) -> None:
-        """Makes the calls that evaluations are to see, see `RunEnvironments`."""
+        """Make the calls for evaluation environments; see `RunEnvironments`."""
         if self._envs is not None:
             self._envs.catch_up(self.run.environments.for_evaluation)
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
     ) -> Evaluation:
-        """By weights of the roles that act, on the seeds kept for `purpose`; of no episodes where
-        there is nothing to evaluate in. EvaluationStopped where `stopped` says so."""
+        """Evaluate weights of the acting roles on the seeds reserved for `purpose`; without
+        episodes if there is no environment. Raises EvaluationStopped once `stopped` returns
+        True."""
         conf, longest = self.run.config, self.run.averages.longest
         if self._compiled is not None and episodes:
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
@@ -75,8 +76,8 @@ class Scoring:
     def final(
         self, last: RoleWeights, best: RoleWeights, stopped: Callable[[], bool]
     ) -> tuple[Evaluation, Evaluation]:
-        """Scores of the last and the best agent. A note if an environment raises: no reason to
-        lose the agent."""
+        """Return the scores of the last and the best agent. An environment error is noted and does
+        not lose the agent."""
         episodes = self.run.config.options.final_episodes
         with attempt("the final evaluation failed"):
             scored = self(last, episodes, "final", stopped)
@@ -84,12 +85,12 @@ class Scoring:
         return NONE, NONE
 
     def close(self) -> None:
-        """Closes the environments. They are made again for another evaluation."""
+        """Close the environments. Another evaluation creates them again."""
         if self._envs is not None:
             self._envs.close()
 
     def _ready(self, episodes: int, purpose: str) -> EvaluationEnvs | None:
-        """What to evaluate in, made if need be; None where there is nothing."""
+        """Return the evaluation environments, created if needed; None if there are none."""
         run, conf, many = self.run, self.run.config, self.run.config.options.eval_envs
         try:
             if self.own and isinstance(run.env, VectorSource) and run.env.is_object:
@@ -97,7 +98,7 @@ class Scoring:
             if self._envs is None:
                 self._envs = EvaluationEnvs(
                     run.env if self.own else run.eval_env,
-                    10 if many == "auto" else many,  # in runs from before this option
+                    10 if many == "auto" else many,  # "auto": runs from before this option
                     (conf.env_kwargs or None) if self.own else None,
                     None if self.own else (run.observation, run.action),
                     copies=self.own,

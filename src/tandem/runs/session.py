@@ -1,5 +1,5 @@
-"""One sitting of a run: the loop with its folder: evaluation, checkpoints, the table, and the end,
-however it comes."""
+"""One session of a run: the loop with its folder, evaluation, checkpoints, the table, and a clean
+end in all cases."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ def _close_all(opened: list[Any]) -> None:
 
 
 class Session:
-    """Iterate over it for the events of the run; each has gone through the callbacks already.
+    """One session of a run. Iterate over it to get its events, after the callbacks have handled
+    them.
 
-    With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
-    result.json there; without one, nothing. `resume` is the checkpoint to go on from, `start` what
-    a new run begins with. `eval_env`: what evaluations are made in, where that is not `env`.
-    `stop(reason)` ends it at the next block.
+    With a folder, it writes config.json, progress.csv, TensorBoard events, checkpoints and
+    result.json there; without one, nothing. `resume`: the checkpoint to resume from. `start`: what
+    a new run starts from. `eval_env`: the environment for evaluations, if it is not `env`.
+    `stop(reason)` ends the session at the next block.
     """
 
     def __init__(
@@ -94,14 +95,14 @@ class Session:
         self.config = replace(conf, device_used=self.backend.device)
         if self.league is not None:
             self.league.made = self.agent_of
-        self.evaluation: Evaluation  # of the best agent, which `result` makes
-        self._is_ours = resume is not None  # the folder
-        self.lock: FolderLock | None = None  # of the folder, until `close`
-        self.is_open = True  # there are environments, and workers
-        # a user's own object is left open
+        self.evaluation: Evaluation  # of the best agent; set by `result`
+        self._is_ours = resume is not None  # the folder belongs to this run
+        self.lock: FolderLock | None = None  # of the folder, held until `close`
+        self.is_open = True  # environments and worker processes exist
+        # an environment object of the user is left open
         self._own = [] if is_instance(env) else [self.loop.collector]
         self._opened = [*self._own]
-        weakref.finalize(self, _close_all, self._opened)  # nobody may iterate to the end
+        weakref.finalize(self, _close_all, self._opened)  # the iteration may stop early
         self.averages, self.score = Averages(), Scoring(self)
         self.table: Table | None = None
         self.checkpoints: Checkpoints | None = None
@@ -114,7 +115,7 @@ class Session:
             self.score.prepare()
 
     def _attach(self, resume: checkpoint.Checkpoint | None) -> None:
-        """Makes what observes the events of the loop."""
+        """Create the observers of the loop's events."""
         conf, folder, options = self.config, self.folder, self.config.options
         steps = conf.settings.steps
         hundredth = max(1, steps // 100)
@@ -158,10 +159,11 @@ class Session:
             observers += [self.table, self.checkpoints]
         self.train_loop = TrainLoop(self.loop, observers, self.callbacks, self._save)
 
-    # The sitting
+    # Running the session
 
     def __iter__(self) -> Iterator[Event]:
-        """The events of the sitting. A signal that ended it is raised again after the last one."""
+        """Yield the events of the session. A signal that ended it is raised again after the last
+        one."""
         try:
             yield from self.events()
         finally:
@@ -171,7 +173,7 @@ class Session:
 
     @process.within
     def events(self, stop_at: int | None = None) -> Generator[Event]:
-        """See `TrainLoop.events`."""
+        """Yield the events; see `TrainLoop.events`."""
         running.add(self.vector)
         self.is_open, self._opened[:] = True, self._own
         try:
@@ -182,7 +184,7 @@ class Session:
             self._shut()
 
     def _shut(self) -> None:
-        """Closes what training needs."""
+        """Close what training needs."""
         if not self.is_open:
             return
         self.is_open = False
@@ -195,25 +197,25 @@ class Session:
         self.backend.close()
 
     def close(self) -> None:
-        """Ends workers, and closes all environments. Those of evaluations, which `result` needs,
-        are made again for another evaluation."""
+        """End worker processes and close all environments. Another evaluation, such as in `result`,
+        recreates its own."""
         self._shut()
         self.score.close()
         self.lock = None
 
     @property
     def last_evaluation(self) -> Evaluation | None:
-        """The latest one of this sitting."""
+        """The latest evaluation of this session."""
         return self.evaluations.last
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal that ended the sitting."""
+        """The name of the signal that ended the session."""
         return self.train_loop.signal
 
     @property
     def settings(self) -> Any:
-        """The algorithm's."""
+        """The settings of the algorithm."""
         return self.config.settings
 
     def stop(self, reason: str = "callback") -> None:
@@ -239,12 +241,12 @@ class Session:
         self.table.open(self.loop.env_steps)
 
     def _save(self) -> Iterator[Event]:
-        """Writes the latest checkpoint."""
+        """Write the latest checkpoint."""
         if self.checkpoints is not None:
             yield from self.checkpoints.save(self.loop.now(), "last")
 
     def _note_compiled(self, event: Event) -> None:
-        """Keeps what compile="auto" came to, so that this run is made in no other way again."""
+        """Store the choice made by compile="auto", so that the run always repeats it."""
         compiled = self.backend.compiled
         if compiled and compiled != self.config.compiled:
             self.config = replace(self.config, compiled=compiled)
@@ -254,23 +256,24 @@ class Session:
     # Agents
 
     def _evaluate(self) -> Evaluation:
-        """The agent as it is now, for the choice of the best."""
+        """Evaluate the current agent, to choose the best one."""
         episodes = self.config.options.eval_episodes
         found = self.score(self._weights(), episodes, "select", self.train_loop.ends)
         if self.table is not None and episodes and not found.returns:
-            self.table.evaluation = found  # rows are at the same steps as with evaluations
+            self.table.evaluation = found  # keep rows at the same steps as with evaluations
         return found
 
     def agent(self) -> Agent:
-        """The agent as it is now. It stays so while training goes on."""
+        """Return the current agent. Later training does not change it."""
         return self.agent_of(self._weights())
 
     def restored(self, which: str) -> Agent:
-        """The agent of a checkpoint; before the first choice, "best" is the present one."""
+        """Return the agent of a checkpoint; until a best one is chosen, "best" is the current
+        agent."""
         return self.agent_of(self._kept(which))
 
     def _kept(self, which: str) -> dict[str, plans.Weights]:
-        """The weights of `restored`."""
+        """Return the weights of `restored`."""
         if which == "best" and self.evaluations.best == -np.inf:
             return self._weights()
         if self.folder is None:
@@ -279,12 +282,12 @@ class Session:
         return {role: plans.select(saved, role) for role in self.kind.acting}
 
     def _weights(self) -> dict[str, plans.Weights]:
-        """Of the networks that act, without noise."""
+        """Return the weights of the acting networks, without noise."""
         return {role: network.mean() for role, network in self._acting.items()}
 
     @property
     def _acting(self) -> dict[str, Network]:
-        """The networks that act."""
+        """The networks of the acting roles."""
         return {role: self.backend.networks[role] for role in self.kind.acting}
 
     def agent_of(self, weights: dict[str, plans.Weights]) -> Agent:
@@ -304,7 +307,7 @@ class Session:
         return agent
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of all weights: equal if and only if these are."""
+        """Return sixteen hexadecimal digits that are equal if and only if all weights are equal."""
         networks = self.backend.networks.items()
         return checkpoint.fingerprint(
             {f"{r}/{n}": x for r, w in networks for n, x in w.read().items()}
@@ -313,7 +316,8 @@ class Session:
     # Saving and resuming
 
     def state(self, replay: bool) -> tuple[JSONDict, checkpoint.Groups]:
-        """What a checkpoint holds; acting needs `networks`, whose names all frameworks share."""
+        """Return the contents of a checkpoint; acting needs only `networks`, whose names are the
+        same in all frameworks."""
         data, groups = self.loop.state(replay)
         acting = {r: network.plan for r, network in self._acting.items()}
         groups["networks"] = {
@@ -357,7 +361,7 @@ class Session:
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
             refuse_old_layers(saved.group("networks"), self._acting, saved.path)
-            if self.league is not None:  # before episodes are played again, against those in it
+            if self.league is not None:  # before replaying episodes against its opponents
                 self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)
             self.config = executed(self.config, self.backend.device, saved.data)
@@ -377,7 +381,7 @@ class Session:
             states = [{"class": s["class"], "state": s["state"]} for s in inner["callbacks"]]
         except TandemError:
             raise
-        except Exception as error:  # each engine has errors of its own for arrays that do not fit
+        except Exception as error:  # each backend raises other errors for arrays that do not fit
             raise CheckpointError(
                 f"{saved.path} does not fit this run ({type(error).__name__}: {str(error)[:200]}).",
                 "a checkpoint of the same algorithm, settings and networks",
@@ -386,8 +390,8 @@ class Session:
         calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
-        """Scores the best and the last agent on seeds that chose neither, where that is possible;
-        writes and returns result.json. EvaluationStopped where a signal or `stop` comes."""
+        """Score the best and the last agent on seeds that were used for neither choice, if
+        possible; write and return result.json. Raises EvaluationStopped on a signal or `stop`."""
         train, stops = self.train_loop, self.train_loop.stops
         last, best = self.score.final(
             self._weights(), self._kept("best"), lambda: train.stops > stops

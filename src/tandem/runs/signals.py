@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP as requests to end."""
+"""SIGINT, SIGTERM and SIGHUP as requests to stop."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from typing import Any
 
 from tandem.platforms import ENDING, FROM_TERMINAL, UNHEARD
 
-HANGUP = getattr(signal, "SIGHUP", None)  # there is none on Windows
+HANGUP = getattr(signal, "SIGHUP", None)  # missing on Windows
 _entered: list[Signals] = []
 
 
 class Signals:
-    """While entered, a SIGINT, SIGTERM or SIGHUP calls `stop` with its name; a second SIGINT or
-    SIGTERM does what it did before. A second SIGHUP is ignored, since a closing terminal and its
-    shell both send one; where the process ignored it before (nohup), the first one is, too.
+    """Context manager in which SIGINT, SIGTERM or SIGHUP calls `stop` with its name. A second
+    SIGINT or SIGTERM is handled as before entering. A second SIGHUP is ignored, since a closing
+    terminal and its shell both send one; if the process already ignored it (nohup), so is the first
+    one.
 
-    A process forked meanwhile, such as a vector's, ends by its first SIGTERM; it ignores its first
-    SIGINT or SIGHUP, which a terminal sends to all."""
+    A process forked meanwhile, such as one of a vector environment, ends at its first SIGTERM and
+    ignores its first SIGINT or SIGHUP, which a terminal sends to all processes.
+    """
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self.stop, self.process = stop, os.getpid()
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        # only there Python lets handlers be set
+        # Python only allows handlers in the main thread
         if threading.current_thread() is threading.main_thread():
             for number in ENDING:
                 if number == HANGUP and signal.getsignal(number) == signal.SIG_IGN:
@@ -48,7 +50,7 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         _entered.remove(self)
         for number, old in self._old.items():
-            # sessions may end in another order than they began: one that began later restores it
+            # sessions may end in any order: one that began later restores the handler
             if later := [one for one in _entered if one._old.get(number) == self._caught]:
                 later[0]._old[number] = old
             else:
@@ -56,14 +58,14 @@ class Signals:
 
 
 def exit_code(name: str) -> int:
-    """What a command ends with that the signal of this name ended."""
+    """Return the exit code of a command ended by this signal."""
     return 128 + signal.Signals[name].value
 
 
 def raise_again(name: str, result: object = None) -> None:
-    """Hands a signal on that ended a run, when the run is over: KeyboardInterrupt for SIGINT, with
-    `result` as its attribute of that name; any other goes to the handler that it had before. Comes
-    back where that one lets the program go on."""
+    """Raise a signal again after the run it ended: KeyboardInterrupt for SIGINT, with `result` as
+    its attribute; any other signal goes to its previous handler. Returns if that handler lets the
+    program continue."""
     if name == "SIGINT":
         interrupt = KeyboardInterrupt(name)
         interrupt.result = result  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Starting a run from what another one has learned: `start_from`."""
+"""Starting a run from a trained one: `start_from`."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 USUAL = ("networks", "normalization")
 PARTS = (*USUAL, "optimizer", "replay", "matching")
-STATISTICS = ("observation/", "reward/")  # how names of `normalization.state` begin
-SHOWN = 4  # of what does not fit, in an error
+STATISTICS = ("observation/", "reward/")  # prefixes of names in `normalization.state`
+SHOWN = 4  # number of mismatches that an error lists
 DEFAULT = "default networks"
-# settings that shapes of default networks depend on, beside those of the environment
+# settings that determine the shapes of default networks, in addition to the environment
 SHAPING = {
     *("hidden", "critic_hidden", "body", "layer_norm", "weight_norm", "recurrent", "memory"),
     *("normalize_observations", "shared", "dueling", "noisy", "values", "atoms", "quantiles"),
 }
-MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # and of a replay memory
-OWN = ("updates", "waiting", "owed")  # of a learner's state: the run's, not the replay memory's
+MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # prefixes in a replay memory
+OWN = ("updates", "waiting", "owed")  # entries of a learner's state that belong to the run
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from. networks: weights by "ROLE/WEIGHT"; saved: its checkpoint, None where
-    it is an agent; load: the `PARTS` to take; record: what config.json says of it."""
+    """Starting point of a run. networks: weights by "ROLE/WEIGHT". saved: its checkpoint, None for
+    an agent. load: the `PARTS` to take. record: its entry in config.json."""
 
     networks: Weights
     saved: checkpoint.Checkpoint | None
     load: tuple[str, ...]
     record: JSONDict
-    engine: str  # "torch" or "keras": whose order and layout weights of custom networks have
+    engine: str  # "torch" or "keras": order and layout of custom networks' weights
 
     @property
     def config(self) -> JSONDict:
-        """Of the run that it is from; {} of an agent."""
+        """The config of the source run; {} for an agent."""
         return {} if self.saved is None else self.saved.data.get("config", {})
 
     @property
@@ -55,7 +55,7 @@ class Start:
         return self.record["from"] or "the agent"
 
     def enter(self, run: Session) -> None:
-        """Gives a run that has not begun what is to be loaded. CheckpointError where it does not
+        """Load the parts into a run that has not started. Raises CheckpointError if they do not
         fit."""
         left = self._misfits(run) if "networks" in self.load else []
         statistics = self._statistics(run, left) if "normalization" in self.load else {}
@@ -78,7 +78,8 @@ class Start:
         publish(backend, run.loop.networks)
 
     def _of(self, name: str) -> Weights:
-        """The saved weights of a network. A target that was not saved is its network."""
+        """Return the saved weights of a network. A target network that was not saved has the
+        weights of its network."""
         return select(self.networks, name) or select(self.networks, name.removesuffix("_target"))
 
     def _fitting(self, name: str, network: Any) -> Weights:
@@ -86,8 +87,8 @@ class Start:
         return {n: x for n, x in self._of(name).items() if n in own and x.shape == own[n].shape}
 
     def _misfits(self, run: Session) -> list[str]:
-        """What weights of the run's networks have another shape there, or are in one of both only.
-        A note says which networks are not there at all, as critics of an agent."""
+        """Return descriptions of the weights whose shapes differ, or that only one side has.
+        Networks that are missing entirely, such as the critics of an agent, are noted."""
         networks = run.backend.networks
         refuse_old_layers(self.networks, {r: networks[r] for r in run.kind.acting}, self.name)
         found, absent = [], []
@@ -115,7 +116,8 @@ class Start:
         return found
 
     def _unfit(self, run: Session, left: list[str]) -> CheckpointError:
-        """The error for networks that do not fit: why, and how to have the same."""
+        """Return the error for networks that do not fit, with the reason and the arguments that fix
+        it."""
         there, here = self.config, vars(run.config)
         theirs, ours = _network(there), _network(here)
         more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
@@ -139,7 +141,8 @@ class Start:
         )
 
     def _statistics(self, run: Session, left: list[str]) -> dict[str, Array]:
-        """Those that the run keeps too; `left` grows by those of another shape."""
+        """Return the saved statistics that the run also keeps; adds those of other shapes to
+        `left`."""
         own = {n: x for n, x in run.loop.statistics().items() if _is_statistic(n)}
         if self.saved is None:
             if own:
@@ -201,21 +204,21 @@ class Start:
 
 
 def _network(config: Mapping[str, Any]) -> str:
-    """The networks of a run, in words."""
+    """Return a description of a run's networks."""
     name = config.get("network") or "of a program" * bool(config.get("own_network"))
     framework = "torch" if config.get("framework") == "torch" else "Keras"
     return f"the custom network {name} on {framework}" if name else DEFAULT
 
 
 def _is_statistic(name: str) -> bool:
-    """Whether an array of a learner's state is of normalization, without what is each
-    environment's."""
+    """Return True for a normalization statistic in a learner's state, unless it belongs to a single
+    environment."""
     return name.startswith(STATISTICS) and not name.endswith("/running")
 
 
 def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
-    """What `start_from`, `which` and `load` name; None where that is nothing. CheckpointError for
-    what is no checkpoint; SettingError for unknown parts."""
+    """Return the Start for `start_from`, `which` and `load`; None without `start_from`. Raises
+    CheckpointError if the source is not a checkpoint; SettingError for unknown parts."""
     if source is None:
         if (which, load) != ("best", USUAL):
             note("which and load have no effect without start_from.")
@@ -227,7 +230,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         parts = (*USUAL, *parts)
     if isinstance(source, Agent):
         forwards: dict[str, Any] = source.networks
-        each = {r: f.weights for r, f in forwards.items()}  # lists, of custom Keras models
+        each = {r: f.weights for r, f in forwards.items()}  # lists for custom Keras models
         engine = "keras" if any(isinstance(w, list) for w in each.values()) else "torch"
         named = {r: dict(enumerate(w)) if isinstance(w, list) else w for r, w in each.items()}
         weights = {f"{r}/{n}": x for r, w in named.items() for n, x in w.items()}
@@ -251,8 +254,8 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
 
 
 def again(record: JSONDict) -> Start | None:
-    """What a run started from, to make the same run again; None where that was nothing.
-    CheckpointError where it is not what it was."""
+    """Return the Start of an existing run, to repeat that run; None if it had none. Raises
+    CheckpointError if the source has changed."""
     if not record:
         return None
     if not record["from"]:

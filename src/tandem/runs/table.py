@@ -1,5 +1,5 @@
-"""The rows of a run's table: counters, running means over episodes, and averages over the updates
-since the row before."""
+"""The rows of a run's table: counters, running means over episodes, and means over the updates
+since the previous row."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ COLUMNS = (
     "eval_cut",
     "fingerprint",
 )
-WINDOW = 100  # episodes that return_mean and length_mean are of
+WINDOW = 100  # number of episodes in return_mean and length_mean
 
 
 class Averages:
-    """Of the latest episodes, and of the metrics of the updates since the row before."""
+    """Means over the latest episodes, and of update metrics since the previous row."""
 
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=WINDOW)
@@ -63,8 +63,8 @@ class Averages:
                 self._counts[name] = self._counts.get(name, 0) + 1
 
     def of_episodes(self) -> dict[str, Cell]:
-        """Mean return and length, None before the first episode has ended; and the rate of success,
-        where the environment says what is one."""
+        """Return the mean return and length, None before the first episode has ended, and the
+        success rate if the environment reports success."""
         successes = {"success_rate": float(np.mean(self._successes))} if self._successes else {}
         return {
             "return_mean": float(np.mean(self._returns)) if self._returns else None,
@@ -73,11 +73,11 @@ class Averages:
         }
 
     def return_mean(self) -> float:
-        """NaN before the first episode has ended."""
+        """Return the mean return of the latest episodes; NaN before the first has ended."""
         return float(np.mean(self._returns)) if self._returns else np.nan
 
     def of_metrics(self) -> dict[str, Cell]:
-        """The mean of each metric; then forgets them."""
+        """Return the mean of each metric and reset the sums."""
         means: dict[str, Cell] = {n: x / self._counts[n] for n, x in self._sums.items()}
         self._sums, self._counts = {}, {}
         return means
@@ -92,13 +92,13 @@ class Averages:
         self._lengths.extend(state["lengths"])
         self._successes.extend(state.get("successes", []))
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
-        # older checkpoints have it not
+        # missing in older checkpoints
         self.longest = state.get("longest", max(state["lengths"], default=0))
 
 
 class Table:
-    """An observer that gives rows to writers in the run's folder: one every so many steps, and one
-    after each evaluation. `fingerprint` is that of the weights as they are now."""
+    """Observer that passes rows to the writers of a run folder: one per interval, and one after
+    each evaluation. `fingerprint` returns that of the current weights."""
 
     def __init__(
         self,
@@ -111,12 +111,11 @@ class Table:
         self.conf, self.folder, self.averages = conf, folder, averages
         self.every, self.fingerprint = every, fingerprint
         self._writers: list[Writer] = []
-        self.more: list[Writer] = []  # of others, which get the rows too
-        self.evaluation: Evaluation | None = None  # that no row has yet; it may be of no episodes
+        self.more: list[Writer] = []  # additional writers
+        self.evaluation: Evaluation | None = None  # not in a row yet; may have no episodes
 
     def open(self, env_steps: int) -> None:
-        """Opens the writers; rows beyond `env_steps`, of a sitting that was killed, are
-        forgotten."""
+        """Open the writers and discard rows beyond `env_steps`, left by a killed session."""
         options, folder = self.conf.options, self.folder
         self._writers.append(CsvWriter(folder / "progress.csv", COLUMNS))
         if options.tensorboard:

@@ -1,5 +1,4 @@
-"""Following a loop to its end, however that comes. The trainer API and the agent API train through
-it."""
+"""Running a loop to its end, in all cases. Used by the trainer API and the agent API."""
 
 from __future__ import annotations
 
@@ -17,13 +16,13 @@ from tandem.runs.signals import Signals
 
 
 class TrainLoop:
-    """Hands the events of a loop to callbacks and observers, and ends it with everything saved: by
-    `stop`, a signal, or a lost worker. It closes nothing.
+    """Passes the events of a loop to callbacks and observers, and ends it with everything saved on
+    `stop`, a signal, or a lost worker process. It closes nothing.
 
-    observers: called in order, after the callbacks; their methods are named as those of a
-    `Callback`. The events that an observer yields are handled before it continues. If the sitting
-    is left at a BatchEnd, the first observer hears it at once, the others in the next sitting.
-    save: writes the latest state, and yields the events of that.
+    observers: called in order, after the callbacks; their methods have the names of a `Callback`'s.
+    The events that an observer yields are handled before it continues. If iteration stops at a
+    BatchEnd, the first observer handles it at once, the others in the next session. save: writes
+    the latest state and yields the resulting events.
     """
 
     def __init__(
@@ -34,13 +33,13 @@ class TrainLoop:
         save: Callable[[], Iterable[Event]] = tuple,
     ) -> None:
         self.loop, self.callbacks, self.save = loop, callbacks, save
-        self.reason: str | None = None  # why this sitting is to end at the next block
-        self.signal: str | None = None  # the name of the signal that came
-        self.stops = 0  # how often somebody asked for the end
-        self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the sitting
-        self.pending = False  # what is done at the latest BatchEnd waits for the next sitting
+        self.reason: str | None = None  # why this session ends at the next block
+        self.signal: str | None = None  # the name of the received signal
+        self.stops = 0  # number of stop requests
+        self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the session
+        self.pending = False  # the next session starts with the observers of the latest BatchEnd
         self.saves_when_left = True
-        # whether whoever iterated over the events has left, and whether signals are caught
+        # the consumer has stopped iterating; signals are being caught
         self._left = self._catching = False
         self.observers: dict[type[Event], list[Callable[[Event], Iterable[Event] | None]]] = {
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
@@ -48,13 +47,13 @@ class TrainLoop:
         }
 
     def events(self, stop_at: int | None = None) -> Generator[Event]:
-        """The events until `stop_at` environment steps or the run's length. If they are left early,
-        as by `break`, the block under way is finished without events, and saved."""
+        """Yield events until `stop_at` environment steps or the end of the run. If the caller stops
+        early, as with `break`, the current block is finished without events and saved."""
         self._left = False
         source = self._sitting(stop_at)
         with self.catching(), calls.entered(self.callbacks):
             try:
-                for event in source:  # noqa: UP028  `yield from` would end the source, too
+                for event in source:  # noqa: UP028  `yield from` would also close the source
                     yield event
             except GeneratorExit:
                 self._left = True
@@ -63,19 +62,21 @@ class TrainLoop:
                 raise
 
     def stop(self, reason: str = "callback") -> None:
-        """Ends the sitting after the current block, with a checkpoint; an evaluation at once."""
+        """End the session after the current block, with a checkpoint; end an evaluation at once."""
         self.reason = self.reason or reason
         self.stops += 1
 
     def ends(self) -> bool:
-        """Whether the sitting is to end at once: asked between the steps of an evaluation."""
+        """Return True if the session must end immediately; called between the steps of an
+        evaluation."""
         if self.reason is None and (reason := calls.expired(self.callbacks)):
             self.stop(reason)
         return self.reason is not None
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Within it, signals (see `Signals`) end the sitting, unless `catch_signals` is false."""
+        """Let signals (see `Signals`) end the session in this context, unless `catch_signals` is
+        False."""
         if self._catching or not self.catch_signals:
             yield
             return
@@ -87,13 +88,13 @@ class TrainLoop:
             self._catching = False
 
     def take_signal(self, name: str) -> None:
-        """A signal of this name asks for the end."""
+        """Request the end of the session because of this signal."""
         self.signal = self.signal or name
         self.stop(name)
         self.loop.collector.request_stop()
 
     def _sitting(self, stop_at: int | None) -> Iterator[Event]:
-        """See `events`."""
+        """Yield the events of the loop; see `events`."""
         try:
             for event in self.loop.events(stop_at):
                 yield from self._pass(event)
@@ -112,9 +113,9 @@ class TrainLoop:
                 raise
             yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
         except WorkerError:
-            if self.loop.unlearned:  # the latest checkpoint is of before this block
+            if self.loop.unlearned:  # the latest checkpoint precedes this block
                 raise
-            if self.reason:  # it was to end anyhow
+            if self.reason:  # it was ending anyway
                 yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
                 return
             for event in self.save():
@@ -122,8 +123,8 @@ class TrainLoop:
             raise
 
     def _pass(self, event: Event) -> Iterator[Event]:
-        """Calls the callbacks, yields the event, then calls the observers; at the end these first:
-        callbacks then find all files of the run."""
+        """Call the callbacks, yield the event, then call the observers. At TrainEnd the observers
+        come first, so that callbacks find all files of the run."""
         ends = isinstance(event, TrainEnd)
         if ends:
             yield from self._observe(event)
@@ -135,14 +136,14 @@ class TrainLoop:
             yield from self._observe(event)
 
     def _observe(self, event: Event) -> Iterator[Event]:
-        waits = self._left and isinstance(event, BatchEnd)  # for the next sitting
+        waits = self._left and isinstance(event, BatchEnd)  # until the next session
         observers = self.observers[type(event)]
         for act in observers[:1] if waits else observers:
             try:
                 for followed in act(event) or ():
                     yield from self._pass(followed)
             except EvaluationStopped:
-                if isinstance(event, BatchEnd):  # the next sitting begins with it
+                if isinstance(event, BatchEnd):  # the next session starts with it
                     self.pending = True
                     return
         self.pending |= waits

@@ -1,6 +1,6 @@
-"""Names in files that lead to code. A name that a file holds is imported or called only if its
-owner vouches for it: the user who wrote the run on this machine, or whoever resumes it and repeats
-the name."""
+"""Trust in names that lead to code. A name in a file is imported or called only if someone vouches
+for it: the user who wrote the run on this machine, or the user who resumes it and repeats the
+name."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tandem.platforms import user_folder
 from tandem.types import JSONDict
 
 SIGNED = ("own_env", "env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
-WORDS = re.compile(r"[\w -]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)  # of text that names no code
+WORDS = re.compile(r"[\w -]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)  # text that cannot name code
 KEY_BYTES = 32
 
 
 class Names(NamedTuple):
-    """The names that a command or a call repeats. `trust` vouches for all names of the file."""
+    """Names that a command or a call repeats. `trust` vouches for all names in the file."""
 
     env: Any = None
     vector: str | None = None
@@ -41,8 +41,8 @@ NONE = Names()
 
 
 def signature(data: JSONDict, folder: Path) -> str:
-    """The HMAC (SHA-256, hexadecimal) by this user's key of the names in the data of a file, and
-    of the folder that the file is in, so that a copy is not signed. Empty without a key."""
+    """Return the HMAC (SHA-256, hexadecimal) with this user's key over the names in the file's data
+    and the identity of its folder, so that a copy is not signed. Empty without a key."""
     cluster = (data.get("options") or {}).get("cluster") or ""
     with suppress(OSError):
         signed = [folder.stat().st_ino, cluster, *(data.get(name) or "" for name in SIGNED)]
@@ -53,7 +53,7 @@ def signature(data: JSONDict, folder: Path) -> str:
 
 
 def is_signed(data: JSONDict, folder: Path, written: object) -> bool:
-    """Whether this user signed the data, with the signature that the file holds."""
+    """Return True if `written`, the signature in the file, is this user's signature of the data."""
     expected = signature(data, folder)
     return bool(expected) and hmac.compare_digest(expected, str(written))
 
@@ -67,20 +67,20 @@ def fault(
     error: type[TandemError],
     used: JSONDict | None = None,
 ) -> TandemError | None:
-    """The error if names in a file may lead to code and nobody vouches for them, else None.
+    """Return the error if names in a file may lead to code and nobody vouches for them, else None.
 
     Args:
-        data: Of a config.json, or of another file with entries of the same names.
-        place: The folder of the run, or the file.
+        data: The contents of a config.json, or of another file with entries of the same names.
+        place: The run folder, or the file.
         written: The signature in the file.
         names: The names that the command or the call repeats.
-        fix: What to advise, given the names that are missing, with their values.
+        fix: Returns the advice for the missing names and their values.
         error: The type of the error.
-        used: The data with what a command gives instead; None where that is nothing.
+        used: `data` with the values that a command overrides; None: `data` itself.
     """
     used = data if used is None else used
     kwargs, found = used.get("env_kwargs") or {}, _leading_to_code(used)
-    if names.trust or not (found or kwargs):  # the key is read only if it matters
+    if names.trust or not (found or kwargs):  # read the key only if it matters
         return None
     if is_signed(data, place if place.is_dir() else place.parent, written):
         return None
@@ -108,8 +108,8 @@ def expect(
     flag: str = "",
     used: JSONDict | None = None,
 ) -> None:
-    """Raise the `fault` of a file, which advises a command with the missing names. `command` has {}
-    for the environment's id; `flag` stands before the id."""
+    """Raise the `fault` of a file, advising a command with the missing names. `command` has {} for
+    the environment id; `flag` precedes the id."""
 
     def fix(found: dict[str, Any]) -> str:
         texts = {n: quote(x if isinstance(x, str) else json.dumps(x)) for n, x in found.items()}
@@ -127,7 +127,7 @@ def expect(
 
 
 def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) -> None:
-    """ResumeError if a repeated name is not that of the run's Config."""
+    """Raise ResumeError if a repeated name differs from the run's Config."""
     env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
     repeated: dict[str, Any] = {"algorithm": algorithm if isinstance(algorithm, str) else None}
     repeated |= {} if conf.own_env else {"env": env, "vector": vector}
@@ -143,8 +143,8 @@ def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) ->
 
 
 def _leading_to_code(data: JSONDict) -> dict[str, Any]:
-    """The entries whose values may lead to code, by name. Ids that an installed package registers
-    do not; arguments of a function or class of somebody's own do."""
+    """Return the entries whose values may lead to code, by name. Ids registered by an installed
+    package are safe; arguments of a user's function or class are not."""
     found: dict[str, Any] = {}
     vector, env = data.get("vector"), data.get("env")
     if vector not in (None, "", "own", "id"):
@@ -162,13 +162,14 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
 
 
 def wrapper_flags(data: JSONDict) -> str:
-    """The flags of a command for the wrappers of a run's config."""
+    """Return the command-line flags for the wrappers in a run's config."""
     return "".join(f" --wrapper {quote(str(x))}" for x in data.get("wrappers") or ())
 
 
 def _repeats(names: Names, name: str, value: Any) -> bool:
-    """Whether a name of a file is given again: as it is, or a vector as the function itself."""
-    if name == "cluster":  # which takes the place of the file's
+    """Return True if a name from a file is given again: literally, or as the function itself for a
+    vector."""
+    if name == "cluster":  # any given cluster replaces the file's
         return names.cluster is not None
     if name == "wrappers":
         return value == list(names.wrappers or ())
@@ -182,7 +183,7 @@ def _is_id(env: str) -> bool:
 
 
 def _names_code(value: Any) -> bool:
-    """Whether text in JSON data may be the name of a file, a module or an address."""
+    """Return True if text in JSON data may name a file, a module or an address."""
     if isinstance(value, Mapping):
         return any(_names_code(part) for item in value.items() for part in item)
     if isinstance(value, list | tuple):
@@ -191,13 +192,13 @@ def _names_code(value: Any) -> bool:
 
 
 def _key() -> bytes | None:
-    """This user's key, made on first use. None where the system has no folder to keep it."""
+    """Return this user's key, created on first use; None if the system has no folder for it."""
     folder = user_folder("state")
     if folder is None:
         return None
     path = folder / "key"
     if not _is_private(path):
-        # a new key takes its place at once: two processes that start together then agree on one
+        # a new key is put in place atomically, so that two processes starting together agree on one
         new = path.with_name(f"key.{secrets.token_hex(8)}")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(KEY_BYTES))
@@ -214,7 +215,7 @@ def _key() -> bytes | None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether the file is a whole key that only this user can read."""
+    """Return True if the file is a complete key that only this user can read."""
     try:
         found = path.stat(follow_symlinks=False)
     except OSError:

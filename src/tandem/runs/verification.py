@@ -1,4 +1,4 @@
-"""Whether a run comes out the same when it is trained again: fingerprint by fingerprint."""
+"""Verification that retraining reproduces a run, fingerprint by fingerprint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tandem.settings import shell_path
 
 
 class Difference(NamedTuple):
-    """The first row that came out otherwise. `row` counts from 1, below the heading."""
+    """The first row that differs. `row` counts from 1, below the header."""
 
     row: int
     env_steps: int
@@ -36,8 +36,8 @@ class Difference(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """How many rows were compared, up to which step; where the first difference is; what has
-    another version than then."""
+    """Number of compared rows, the last compared step, the first difference, and packages whose
+    versions have changed: {name: (then, now)}."""
 
     rows: int
     env_steps: int
@@ -58,12 +58,13 @@ def verify(
     trust: bool = False,
     wrappers: Any = None,
 ) -> Verification:
-    """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
-    and compares its rows.
+    """Retrain the run in `folder` for `steps` environment steps (None: as many as it has) and
+    compare its rows.
 
-    env, network, algorithm, optimizer: what a program gave to the run, where it did. env, network,
-    env_kwargs and wrappers may repeat names of config.json; trust allows all, as in `tandem.train`.
-    ResumeError where they are needed and missing, RunFolderError where there is nothing to compare.
+    env, network, algorithm, optimizer: the objects that were passed to the run from Python, if any.
+    env, network, env_kwargs and wrappers may repeat names of config.json; trust allows all of them,
+    as in `tandem.train`. Raises ResumeError if required ones are missing or the run cannot be
+    reproduced, RunFolderError if there is nothing to compare.
     """
     folder = Path(folder)
     run = Run(folder)
@@ -77,7 +78,7 @@ def verify(
     trusts.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
-    conf = config.changed(config.from_json(run.config, kind), {})  # which checks it
+    conf = config.changed(config.from_json(run.config, kind), {})  # validates it
     trusts.expect_same(conf, folder, names)
     if conf.network:
         network = backends.named_network(conf.network, conf.framework)
@@ -144,7 +145,7 @@ def verify(
 
 
 def _calls(folder: Path) -> list[Made]:
-    """What was called in the run's environments, by its last checkpoint."""
+    """Return the calls made in the run's environments, from its last checkpoint."""
     path = folder / "checkpoints" / "last.zip"
     stored = checkpoint.read(path).data["session"].get("calls", []) if path.exists() else []
     return [Made.read(call) for call in stored]
@@ -157,8 +158,8 @@ def _again(
     callbacks: Iterable[Callback],
     calls: list[Made],
 ) -> list[tuple[int, str]]:
-    """(step, fingerprint) of each row of the same run, trained anew with these calls in its
-    environments. One episode an evaluation: only their times matter."""
+    """Return (step, fingerprint) of each row of the run, retrained with these environment calls.
+    Evaluations have one episode: only their times matter."""
     options = replace(
         conf.options,
         tensorboard=False,
@@ -193,7 +194,8 @@ def _again(
 def _first_difference(
     expected: list[tuple[int, str]], actual: list[tuple[int, str]]
 ) -> Difference | None:
-    """Rows are compared in their order: a run that went the same way has them at the same steps."""
+    """Return the first differing row. Rows are compared in order: identical runs have them at the
+    same steps."""
     for i, (step, fingerprint) in enumerate(expected):
         other = actual[i] if i < len(actual) else (step, "no row")
         if other != (step, fingerprint):

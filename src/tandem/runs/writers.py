@@ -1,19 +1,18 @@
-"""A run's table, row by row: as CSV, as TensorBoard events, to Weights & Biases, to MLflow.
+"""Writers for the rows of a run's table: CSV, TensorBoard, Weights & Biases and MLflow.
 
-A row is a dict of columns and always has `env_steps`. The columns that other parts of tandem read
-are
+A row is a dict of columns and always has `env_steps`. Other parts of tandem read these columns:
 
     env_steps updates episodes seconds     the counters, as in every event
     return_mean                            mean return of the latest training episodes; empty before
                                            the first
     eval_mean eval_std                     of an evaluation; empty in rows without one
-    eval_cut                               how many of its episodes its budget of steps cut
-    success_rate eval_success_rate         share of the successful episodes, of the latest training
-                                           episodes and of an evaluation; only where the environment
-                                           gives info["is_success"]
-    fingerprint                            of the weights
+    eval_cut                               number of its episodes cut off by the step budget
+    success_rate eval_success_rate         share of successful episodes, of the latest training
+                                           episodes and of an evaluation; only if the environment
+                                           reports info["is_success"]
+    fingerprint                            hash of the weights
 
-and any metric of an algorithm may stand beside them.
+Any metric of an algorithm can be an additional column.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ NEW_TABLE = "move that file away: a resumed run starts a new one."
 
 
 class Writer(Protocol):
-    """Takes the rows of a run."""
+    """Protocol of a writer of a run's rows."""
 
     def write(self, row: Row) -> None:
-        """Adds a row; it must have `env_steps`. None means: not measured in this row."""
+        """Add a row; it must have `env_steps`. None: not measured in this row."""
 
     def rewind(self, env_steps: int) -> None:
-        """Forgets the rows beyond `env_steps`: the run goes on from a checkpoint taken there."""
+        """Discard the rows beyond `env_steps`: the run resumes from a checkpoint taken there."""
 
     def close(self) -> None:
-        """Ends writing; nothing may be written afterwards."""
+        """End writing; nothing may be written afterwards."""
 
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
-    """The columns and the rows of a table that CsvWriter wrote, as text. A last line torn by a kill
-    is left out.
+    """Return the columns and rows, as text, of a table written by CsvWriter, without a last line
+    torn by a kill.
 
-    Raises RunFolderError where the file cannot be read or is no such table.
+    Raises RunFolderError if the file cannot be read or is not such a table.
     """
     try:
         text = path.read_bytes().decode()
@@ -85,12 +84,12 @@ def read_table(path: Path) -> tuple[list[str], list[list[str]]]:
 
 
 class CsvWriter:
-    """`progress.csv`: each row reaches the operating system before `write` returns, so a kill loses
-    none.
+    """Writer of `progress.csv`. Each row reaches the operating system before `write` returns, so a
+    kill loses none.
 
-    An existing table is continued. `columns` come first, in this order. A row with a column not
-    seen before widens the table: it is written anew beside itself and renamed, so nobody has to
-    know all metrics of a run before its first update.
+    An existing table is continued. `columns` come first, in this order. A row with a new column
+    widens the table: it is rewritten to a temporary file and renamed, so the metrics of a run need
+    not be known before its first update.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
@@ -108,7 +107,7 @@ class CsvWriter:
             self._rewrite(read_table(self.path)[1], [*self._columns, *new])
         data = _line([row.get(name) for name in self._columns])
         with writing(self.path):
-            while data:  # a raw write may take only a part
+            while data:  # a raw write may be partial
                 data = data[self._file.write(data) :]
 
     def rewind(self, env_steps: int) -> None:
@@ -123,8 +122,8 @@ class CsvWriter:
             self._file = None
 
     def _rewrite(self, rows: list[list[str]], columns: list[str]) -> None:
-        """Replaces the file at once by these rows, filled up to `columns`, and opens it for
-        more."""
+        """Replace the file atomically with these rows, padded to `columns`, and open it for
+        appending."""
         self.close()
         self._columns = columns
         lines = (
@@ -140,7 +139,7 @@ class CsvWriter:
                     file.flush()
                     os.fsync(file.fileno())
                 self._file = open(beside, "ab", buffering=0)
-                platforms.lock(self._file)  # before anybody else can open it
+                platforms.lock(self._file)  # before another process can open it
                 os.replace(beside, self.path)
             except OSError:
                 self.close()
@@ -148,12 +147,12 @@ class CsvWriter:
 
 
 class TensorBoardWriter:
-    """TensorBoard events: every number of a row becomes a scalar at its `env_steps`; text is left
-    out.
+    """Writer of TensorBoard events: every number in a row becomes a scalar at its `env_steps`; text
+    is left out.
 
-    Made of tensorboard's record writer and protocol buffers alone: its `EventFileWriter` opens
-    files through TensorFlow wherever that is installed, and this must cost a run on another engine
-    nothing. Each sitting writes a file of its own.
+    It uses only tensorboard's record writer and protocol buffers: `EventFileWriter` opens files
+    through TensorFlow if that is installed, a cost that runs on other backends must not pay. Each
+    session writes its own file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -175,7 +174,7 @@ class TensorBoardWriter:
         self._add(step=step, summary=self._summary(value=values))
 
     def rewind(self, env_steps: int) -> None:
-        """Tells TensorBoard to forget what earlier sittings wrote beyond `env_steps`."""
+        """Make TensorBoard discard what earlier sessions wrote beyond `env_steps`."""
         self._add(step=env_steps + 1, session_log=self._session(status=self._session.START))
 
     def close(self) -> None:
@@ -188,8 +187,8 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Weights & Biases, for those who ask for it. The run's id there is kept in wandb.json, so that
-    resuming goes on with the same one, and no other run does."""
+    """Optional writer to Weights & Biases. The id of the W&B run is kept in wandb.json, so that
+    resuming continues the same run and no other run does."""
 
     def __init__(self, project: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
         fix = "pip install wandb, or do without: wandb='' (--wandb '')."
@@ -215,18 +214,18 @@ class WandbWriter:
             self._run.log(_numbers(row), step=step)
 
     def rewind(self, env_steps: int) -> None:
-        """Keeps what is there: W&B cannot take steps back, and since resuming is exact, the rows
-        beyond `env_steps` will come again with the same numbers. `write` leaves them out until the
-        run is past them."""
+        """Keep existing rows: W&B cannot take steps back, and since resuming is exact, the rows
+        beyond `env_steps` recur with the same numbers. `write` skips them until the run is past
+        them."""
 
     def close(self) -> None:
         self._run.finish()
 
 
 class MlflowWriter:
-    """MLflow, for those who ask for it: an experiment of this name, where MLFLOW_TRACKING_URI
-    says. The run's id there is kept in mlflow.json, so that resuming goes on with the same one.
-    Nothing of MLflow's global state is touched: a program may have a run of its own open."""
+    """Optional writer to MLflow: an experiment of this name at MLFLOW_TRACKING_URI. The id of the
+    MLflow run is kept in mlflow.json, so that resuming continues the same run. MLflow's global
+    state is untouched, so the program may have its own run open."""
 
     def __init__(self, experiment: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
         fix = "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '')."
@@ -245,11 +244,11 @@ class MlflowWriter:
             write_json(file, {"run_id": self._id}, ELSEWHERE)
             said = {**config, **config["settings"], **config["options"]}
             params = [
-                Param(key, str(value)[:500])  # MLflow 2's most
+                Param(key, str(value)[:500])  # maximum length in MLflow 2
                 for key, value in said.items()
                 if not isinstance(value, dict) and str(value) != ""
             ]
-            for first in range(0, len(params), 100):  # a batch's most
+            for first in range(0, len(params), 100):  # maximum batch size
                 self._client.log_batch(self._id, params=params[first : first + 100])
         latest = self._client.get_run(self._id).data.metrics.get("env_steps")
         self._latest = -1 if latest is None else int(latest)
@@ -264,14 +263,15 @@ class MlflowWriter:
             self._client.log_batch(self._id, metrics=metrics)
 
     def rewind(self, env_steps: int) -> None:
-        """Keeps what is there, as `WandbWriter` does, and for the same reason."""
+        """Keep existing rows, as `WandbWriter` does, for the same reason."""
 
     def close(self) -> None:
         self._client.set_terminated(self._id)
 
 
 def _known_run(file: Path) -> str:
-    """The id of the run that an earlier sitting has begun; "" where there is none."""
+    """Return the id of the service's run that an earlier session started, or "" if there is
+    none."""
     return str(read_json(file).get("run_id", ""))
 
 
@@ -284,8 +284,8 @@ def _numbers(row: Row) -> dict[str, float]:
 
 
 def _line(cells: Sequence[Cell]) -> bytes:
-    """A row ends at the only line break in it, so that a torn one is known by the break it
-    lacks."""
+    """Return a row as CSV that contains a single line break, at its end, so that a torn row is
+    recognizable."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(
         [" ".join(c.splitlines()) if isinstance(c, str) else c for c in cells]
@@ -294,8 +294,8 @@ def _line(cells: Sequence[Cell]) -> bytes:
 
 
 def _next_event_file(folder: Path) -> str:
-    """A name that TensorBoard reads after all the others there: it goes by the alphabet, so the
-    second must be a new one."""
+    """Return a file name that TensorBoard reads after all existing ones. It reads them
+    alphabetically, so the second in the name must be new."""
     stamps = [
         int(m[1])
         for f in folder.iterdir()
