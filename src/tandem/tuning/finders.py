@@ -1,4 +1,4 @@
-"""What the finders share: points with pictures of them, lines that are told."""
+"""Shared parts of the finders: series of points with plots, and printed lines."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ Limits = tuple[float, float] | None
 
 
 class Series:
-    """Points with a reward and a loss each, and pictures of them."""
+    """Points with a reward and a loss each, and their plots."""
 
     metrics = "reward"
-    rewards: Sequence[object]  # of each point, or of each trial
+    rewards: Sequence[object]  # one per point, or one list per trial
     losses: Sequence[object]
     x_label = ""
 
     def _x(self) -> list[float]:
-        """Returns where the points are."""
+        """Return the x value of each point."""
         raise NotImplementedError
 
     def _curve(self, metrics: str) -> AnyArray:
-        """Returns a number for each point, which pictures show and derivatives are of."""
+        """Return a number for each point, used for plots and derivatives."""
         raise NotImplementedError
 
     def get_derivatives(self, sma: int = 1, metrics: str | None = None) -> list[float]:
-        """Returns (x_i - x_(i - sma)) / sma of each point's reward or loss, by what `find` was told
-        to look at unless `metrics` says; 0 for the first sma."""
+        """Return (x_i - x_(i - sma)) / sma of each point's reward or loss, 0 for the first sma.
+        metrics: defaults to that of `find`."""
         check_count("sma", sma, none=False)
         curve = self._curve(self.metrics if metrics is None else metrics)
         change = (curve[sma:] - curve[:-sma]) / sma
@@ -56,8 +56,8 @@ class Series:
         return plots.series(x, y, self.x_label, f"change of {metrics}", x_scale, y_lim)
 
     def _part(self, beginning: int, end: int) -> slice:
-        """Returns which points are left without so many at either end. SettingError where none
-        is."""
+        """Return the slice of points without these numbers at either end. Raises SettingError if
+        none are left."""
         check_count("n_skip_beginning", beginning, 0, none=False)
         check_count("n_skip_end", end, 0, none=False)
         points = len(self._x())
@@ -74,7 +74,7 @@ class Series:
 
 
 def best_of(outcomes: Sequence[TrialResult], metrics: str) -> int:
-    """Returns the number of the best trial. NonFiniteError where there is none."""
+    """Return the index of the best trial. Raises NonFiniteError if there is none."""
     scores = [outcome.score(metrics) for outcome in outcomes]
     if not any(map(isfinite, scores)):
         raise NonFiniteError(
@@ -86,7 +86,8 @@ def best_of(outcomes: Sequence[TrialResult], metrics: str) -> int:
 
 
 def ties(outcomes: Sequence[TrialResult], best: int, metrics: str) -> str:
-    """Returns a remark on the trials that the best one, the first of equals, ties with, or ""."""
+    """Return a remark on the trials that tie with the best one, which is the first of them, or
+    ""."""
     score = outcomes[best].score(metrics)
     equal = [str(i + 1) for i, outcome in enumerate(outcomes) if outcome.score(metrics) == score]
     same = f"   the first of trials {', '.join(equal)}, with the same mean {metrics}"
@@ -94,7 +95,7 @@ def ties(outcomes: Sequence[TrialResult], best: int, metrics: str) -> str:
 
 
 def told(i: int, trials: int, what: str, outcome: TrialResult) -> str:
-    """Returns a line on a trial."""
+    """Return a line that describes a trial."""
     found = outcome.fault or (
         f"mean reward:{outcome.score('reward'):g}   mean loss:{outcome.score('loss'):.4f}"
     )
@@ -102,7 +103,7 @@ def told(i: int, trials: int, what: str, outcome: TrialResult) -> str:
 
 
 def described(optimizer: object) -> str:
-    """Returns an optimizer in words: "Adam (0.001)"; "Adam (0.001), SGD (0.1)" of several."""
+    """Return optimizers as text: "Adam (0.001)", or "Adam (0.001), SGD (0.1)" for several."""
     words = []
     for one in as_list(optimizer):
         try:
@@ -113,7 +114,8 @@ def described(optimizer: object) -> str:
 
 
 def moving_average(values: AnyArray, window: int) -> AnyArray:
-    """Returns the mean of each value and the window - 1 before it, of as many as there are."""
+    """Return the mean of each value and the window - 1 values before it, or as many as there
+    are."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     begins = np.maximum(ends - window, 0)
@@ -121,8 +123,8 @@ def moving_average(values: AnyArray, window: int) -> AnyArray:
 
 
 def learning_rate(optimizer: object) -> float:
-    """Returns the learning rate of an optimizer of torch's (its first group's) or Keras's.
-    SettingError where that is none, or a schedule."""
+    """Return the learning rate of a torch optimizer (its first group) or a Keras optimizer. Raises
+    SettingError if it has none, or a schedule."""
     if hasattr(optimizer, "param_groups"):
         return float(optimizer.param_groups[0]["lr"])
     inner = getattr(optimizer, "_learning_rate", None)  # Keras's property would call the schedule
@@ -137,7 +139,7 @@ def learning_rate(optimizer: object) -> float:
 
 
 def checked_agent(agent: object) -> BaseAgent:
-    """SettingError for what is no agent."""
+    """Return the agent. Raises SettingError if it is not one."""
     if not isinstance(agent, BaseAgent):
         raise SettingError(
             f"a finder was given a {type(agent).__name__}.",

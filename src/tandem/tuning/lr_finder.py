@@ -1,5 +1,5 @@
-"""`LRFinder`: a training whose learning rate grows, which says what to train with. Afterwards the
-agent is as before, to the bit."""
+"""`LRFinder`: a training with a growing learning rate, to find a good one. Afterwards the agent is
+restored bit for bit."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tandem.tuning.finders import (
 from tandem.tuning.trials import METRICS, TrialArguments, Trials
 from tandem.types import AnyArray
 
-FEW = 5  # points before which a sweep is not ended
+FEW = 5  # minimum number of points before the sweep can stop early
 EPS = 1e-8
 
 
 class LRFinder(Series):
-    """Trains an agent while its learning rate grows exponentially, so as to find one to train it
-    with (Smith 2017, arXiv:1506.01186, section 3.3, with returns for accuracies).
+    """Learning rate range test: trains an agent while its learning rate grows exponentially (Smith
+    2017, arXiv:1506.01186, section 3.3, with returns instead of accuracies).
 
-    index: which of several optimizers' learning rate it is; the last one's by default.
+    index: which of several optimizers' learning rates to vary; the last one by default.
 
-    After `find`: lrs, rewards, losses, of each point (an episode, or a mini-batch); best_lr;
-    best_reward or best_loss, the best mean of window_size points; outcome.
+    After `find`: lrs, rewards, losses of each point (an episode or a minibatch); best_lr;
+    best_reward or best_loss, the best mean of window_size points; fault.
     """
 
     x_label = "learning rate"
@@ -48,7 +48,7 @@ class LRFinder(Series):
         self.window_size, self.factor, self.start_lr = 1, 1.0, 0.0
         self.best_lr: float | None = None
         self.best_reward, self.best_loss = -inf, inf
-        self.fault = ""  # why it ended early: what was not finite
+        self.fault = ""  # if it ended early: what was not finite
 
     def find(
         self,
@@ -69,19 +69,27 @@ class LRFinder(Series):
         jit_compile: bool = True,
         p: int | None = None,
     ) -> float:
-        """Trains, and returns `best_lr`. The agent needs its `optimizer`, and is as before
-        afterwards.
+        """Train the agent and return `best_lr`. The agent needs its `optimizer`; afterwards it is
+        restored. Stops early if a value is not finite, if the mean of window_size rewards falls two
+        standard deviations below its best, or if that of the losses grows to four times its
+        minimum.
 
-        N: in how many steps the learning rate goes from start_lr to end_lr: episodes, or
-        mini-batches with metrics="loss"; `episodes` or 100 by default. episodes: after how many at
-        most it ends (None: when end_lr was reached). window_size: how many points are averaged;
-        None: an eleventh of N. num_updates: instead of what `set` was told. p: about how many lines
-        are printed (10), 0 for none. The others are those of `train`;
-        with a strategy, of `distributed_training`.
+        Args:
+            num_updates: Overrides the value passed to `set`.
+            N: Number of steps from start_lr to end_lr: episodes, or minibatches with
+                metrics="loss". Defaults to `episodes` or 100.
+            window_size: Number of points in a mean; None: N / 11.
+            start_lr: The first learning rate.
+            end_lr: The last learning rate.
+            episodes: The maximum number of episodes; None: until end_lr is reached.
+            metrics: "reward" or "loss".
+            p: About how many lines to print (None: 10); 0: none.
 
-        It ends early where something is not finite; where the mean of window_size rewards has
-        fallen by two standard deviations below its best; or that of losses has grown to four times
-        its least. Raises SettingError for arguments that do not fit.
+        The other arguments are those of `train`, or of `distributed_training` with a strategy.
+
+        Raises:
+            SettingError: The arguments do not fit.
+            NonFiniteError: A value was not finite within the first three points.
         """
         steps = self._check(metrics, N, episodes, window_size, start_lr, end_lr)
         arguments = TrialArguments(
@@ -106,9 +114,9 @@ class LRFinder(Series):
         return self.best_lr
 
     def get_best_lr(self, sma: int = 1, n_skip_beginning: int = 10, n_skip_end: int = 5) -> float:
-        """Returns the learning rate where the reward rose the steepest, or the loss fell the
-        steepest, over sma points, without so many points at either end: the one in the middle of
-        the points that the difference is of. SettingError where no points are left."""
+        """Return the learning rate at the steepest rise of the reward, or fall of the loss, over
+        sma points: the one in the middle of the points of that difference. Ignores n_skip_beginning
+        points at the start and n_skip_end at the end; raises SettingError if none are left."""
         part = self._part(max(n_skip_beginning, sma), n_skip_end)
         change = np.array(self.get_derivatives(sma))[part]
         best = np.argmax(change) if self.metrics == "reward" else np.argmin(change)
@@ -118,15 +126,16 @@ class LRFinder(Series):
     def plot_reward(
         self, n_skip_beginning: int = 10, n_skip_end: int = 5, x_scale: str = "log"
     ) -> Any:
-        """Returns a matplotlib figure of the rewards by learning rate, averaged over window_size
-        points and normalized by the mean and standard deviation of all; shown where there is a
-        screen."""
+        """Return a matplotlib figure of the rewards by learning rate, averaged over window_size
+        points and normalized by the mean and standard deviation of all; shown if there is a
+        display."""
         return self._plot("reward", (n_skip_beginning, n_skip_end), x_scale)
 
     def plot_loss(
         self, n_skip_beginning: int = 10, n_skip_end: int = 5, x_scale: str = "log"
     ) -> Any:
-        """Returns such a figure of the losses, which are averaged only."""
+        """Return a matplotlib figure of the losses by learning rate, averaged over window_size
+        points."""
         return self._plot("loss", (n_skip_beginning, n_skip_end), x_scale)
 
     def plot_reward_change(
@@ -137,7 +146,7 @@ class LRFinder(Series):
         y_lim: Limits = None,
         x_scale: str = "log",
     ) -> Any:
-        """Returns a figure of the change of such rewards over sma points; y_lim: (lowest,
+        """Return a figure of the change of the normalized rewards over sma points; y_lim: (lowest,
         highest)."""
         skips = n_skip_beginning, n_skip_end
         return self._plot_change("reward", sma, skips, x_scale, y_lim)
@@ -150,12 +159,12 @@ class LRFinder(Series):
         y_lim: Limits = None,
         x_scale: str = "log",
     ) -> Any:
-        """Returns a figure of the change of the losses over sma points."""
+        """Return a figure of the change of the averaged losses over sma points."""
         return self._plot_change("loss", sma, (n_skip_beginning, n_skip_end), x_scale, y_lim)
 
     @property
     def normalized_rewards(self) -> list[float]:
-        """What `plot_reward` shows."""
+        """The values that `plot_reward` shows."""
         return [float(x) for x in self._curve("reward")]
 
     def _x(self) -> list[float]:
@@ -182,8 +191,8 @@ class LRFinder(Series):
         start: float,
         end: float,
     ) -> int:
-        """Returns in how many steps the learning rate goes to its end, and begins anew.
-        SettingError for what cannot be."""
+        """Check the arguments, reset the results, and return the number of steps to the last
+        learning rate. Raises SettingError for invalid values."""
         one_of("metrics", metrics, METRICS)
         check_count("N", steps, 2)
         check_count("episodes", episodes)
@@ -213,7 +222,8 @@ class LRFinder(Series):
         return steps
 
     def _check_optimizer(self) -> None:
-        """SettingError where the agent has none, or none whose learning rate can move."""
+        """Raise SettingError if the agent has no optimizer, or one without a variable learning
+        rate."""
         optimizers = as_list(self.agent.optimizer)
         if not optimizers:
             raise SettingError(
@@ -230,8 +240,8 @@ class LRFinder(Series):
         learning_rate(optimizers[self.index])
 
     def _conclude(self, told: bool) -> None:
-        """Sets what was found, and says it. NonFiniteError, or SettingError, where that is
-        nothing."""
+        """Set and print the result. Raises NonFiniteError or SettingError if there are too few
+        points."""
         if len(self.lrs) < 3:
             raise (NonFiniteError if self.fault else SettingError)(
                 self.fault or f"the sweep made only {len(self.lrs)} points.",
@@ -245,18 +255,18 @@ class LRFinder(Series):
             say(f"best learning rate:{self.best_lr:.2g} ({self._reason()})")
 
     def _reason(self) -> str:
-        """Returns why the learning rate is the best."""
+        """Return the reason why the learning rate is the best."""
         if not np.ptp(self.rewards if self.metrics == "reward" else self.losses):
             return f"no real choice: the {self.metrics} never changed"
         return f"steepest {'rise' if self.metrics == 'reward' else 'fall'} of the {self.metrics}"
 
 
 class _Sweep:
-    """The callback that moves the learning rate, keeps the points, and ends the sweep."""
+    """Callback that changes the learning rate, records the points, and ends the sweep."""
 
     def __init__(self, finder: LRFinder, steps: int, every: int) -> None:
         self.finder, self.steps, self.every = finder, steps, every
-        self.lr, self.begun = finder.start_lr, 0  # mini-batches that were made before
+        self.lr, self.begun = finder.start_lr, 0  # number of minibatches before the sweep
 
     def on_train_begin(self, logs: dict[str, float]) -> None:
         self.begun = self._assembly().learner.updates
@@ -287,24 +297,24 @@ class _Sweep:
         if self._is_over() or self._is_lost():
             f.agent.stop_training = True
             return
-        # mini-batches that were made together are told one by one, and all had the same
+        # minibatches of one update block are reported one by one, but share one learning rate
         if f.metrics == "reward" or number >= self._assembly().learner.updates - self.begun:
             self.lr = f.start_lr * f.factor**number
             self._give(self.lr)
 
     def _give(self, lr: float) -> None:
-        """Gives all groups of the optimizer this learning rate."""
+        """Set this learning rate in all groups of the optimizer."""
         optimizer = self._assembly().optimizers[self.finder.index]
         optimizer.set_numbers("lr", [lr] * len(optimizer.numbers("lr")))
 
     def _assembly(self) -> Assembly:
-        """Returns the training of this trial."""
+        """Return the training of this trial."""
         assembly = self.finder.agent._assembly
         assert assembly is not None
         return assembly
 
     def _is_lost(self) -> bool:
-        """Whether the mean of the last points is far worse than the best there was."""
+        """Return True if the mean of the last points is far worse than the best one."""
         f = self.finder
         values = np.array(f.rewards if f.metrics == "reward" else f.losses)
         if len(values) < f.window_size:

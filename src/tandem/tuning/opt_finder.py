@@ -1,5 +1,5 @@
 """`OptFinder`: a training with each of several optimizers, from the same weights. Afterwards the
-agent is as before, to the bit."""
+agent is restored bit for bit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tandem.types import AnyArray
 
 
 def _of_each(value: Callable[[TrialResult], object], doc: str) -> Any:
-    """A property of a finder: the value of each of its outcomes."""
+    """Return a property of a finder: the value of each of its outcomes."""
     return property(lambda self: [value(outcome) for outcome in self._outcomes], doc=doc)
 
 
 class OptFinder(Series):
     """Trains an agent with each of several optimizers, from the same weights and an empty pool, and
-    ranks them by the mean return of all episodes, or the least mean loss.
+    ranks them by the highest mean return of all episodes, or the lowest mean loss.
 
-    optimizers: one for each trial; where the agent takes several, a list of them for each.
+    optimizers: one per trial, or a list per trial if the agent takes several.
 
     After `find`: best_opt, best_index; best_reward, best_loss, its means; mean_rewards, mean_losses
-    of each optimizer; rewards, losses, of each episode with each; seconds, faults.
+    of each optimizer; rewards, losses of each episode with each optimizer; seconds, faults.
     """
 
     x_label = "optimizer"
@@ -59,12 +59,12 @@ class OptFinder(Series):
         jit_compile: bool = True,
         p: int | None = None,
     ) -> Any:
-        """Trains for `episodes` episodes with each optimizer, and returns the best one. The agent
-        and the optimizers are as before afterwards.
+        """Train for `episodes` episodes with each optimizer and return the best one. The agent and
+        the optimizers are restored afterwards.
 
-        metrics: "reward" or "loss". p: 0 prints no line for each trial. The others are those of
-        `train`; with a strategy, of `distributed_training`. Something that is not finite ends a
-        trial, which is then the worst. Raises NonFiniteError where it ends all of them.
+        metrics: "reward" or "loss". p: 0 suppresses the line for each trial. The other arguments
+        are those of `train`, or of `distributed_training` with a strategy. A value that is not
+        finite ends a trial and ranks it last. Raises NonFiniteError if this happens to all of them.
         """
         one_of("metrics", metrics, METRICS)
         check_count("episodes", episodes, none=False)
@@ -114,20 +114,20 @@ class OptFinder(Series):
     )
 
     def plot_reward(self, x_scale: str = "linear") -> Any:
-        """Returns a matplotlib figure of the mean reward with each optimizer, by their numbers from
-        0 on; shown where there is a screen."""
+        """Return a matplotlib figure of the mean reward by optimizer number, from 0; shown if there
+        is a display."""
         return self._plot("reward", (0, 0), x_scale)
 
     def plot_loss(self, x_scale: str = "linear") -> Any:
-        """Returns such a figure of the mean losses."""
+        """Return a matplotlib figure of the mean loss by optimizer number, from 0."""
         return self._plot("loss", (0, 0), x_scale)
 
     def plot_reward_change(self, sma: int = 1, y_lim: Limits = None) -> Any:
-        """Returns a figure of the change of mean reward from optimizer to optimizer."""
+        """Return a figure of the change of mean reward from optimizer to optimizer."""
         return self._plot_change("reward", sma, (0, 0), "linear", y_lim)
 
     def plot_loss_change(self, sma: int = 1, y_lim: Limits = None) -> Any:
-        """Returns a figure of the change of mean loss from optimizer to optimizer."""
+        """Return a figure of the change of mean loss from optimizer to optimizer."""
         return self._plot_change("loss", sma, (0, 0), "linear", y_lim)
 
     def _x(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""Several agents trained side by side, each in a process of its own; the best one comes back
+"""Parallel training of several agents, each in its own process; the best one is returned
 trained."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, layout_of
 from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results
 
-NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
-# What of an agent stays in its process, where files are written too
+NUMBERS = (bool, int, float, str)  # types of agent attributes that are returned
+# attributes of an agent that stay in this process, which also writes its files
 HERE: dict[str, object] = {
     "_assembly": None,
     "_layout": None,
@@ -42,14 +42,14 @@ HERE: dict[str, object] = {
 
 
 class ParallelFinder:
-    """Trains several agents at a time, in processes, and finds the one with the best mean return or
-    the least mean loss. That one becomes what its process has made of it: weights, optimizer, pool,
-    records. The others stay as they are.
+    """Trains several agents at a time, in separate processes, and finds the one with the highest
+    mean return or the lowest mean loss. That agent takes over the trained weights, optimizer, pool
+    and records. The others stay unchanged.
 
-    optimizers: one for each agent, or a list of them where it takes several.
+    optimizers: one per agent, or a list if it takes several.
 
     After `find`: logs, a dict of best_reward or best_loss, best_opt, best_agent, best_index, times;
-    rewards, losses, dicts of a list for each agent, by its number.
+    rewards, losses, dicts with a list per agent, by its number.
     """
 
     def __init__(self, agents: Sequence[BaseAgent], optimizers: Sequence[object]) -> None:
@@ -88,17 +88,24 @@ class ParallelFinder:
         parallel: int | None = None,
         again: int = 3,
     ) -> BaseAgent:
-        """Trains each agent for `episodes` episodes, and returns the best one.
+        """Train each agent for `episodes` episodes and return the best one.
 
-        processes: how many each of them steps its environments in; None: 1, where several are
-        trained at a time. parallel: how many are; None: as many as there are cores. again: how many
-        trainings are made once more whose processes died; a warning names each. p: 0 prints no line
-        for each agent. strategy: each agent divides its updates among as many devices. The others
-        are those of `train`.
+        Args:
+            processes: Processes in which each agent steps its environments; None: 1 if several
+                agents are trained at a time.
+            strategy: Each agent divides its updates among as many devices as the strategy has.
+            episodes: Episodes per agent.
+            metrics: "reward" or "loss".
+            p: 0 suppresses the line for each agent.
+            parallel: Number of agents trained at a time; None: the number of cores.
+            again: How many trainings to repeat if their processes die; a warning names each.
 
-        Raises SettingError, before anything runs, for an agent that cannot go to another process;
-        WorkerError where one raises there, or processes die too often; NonFiniteError where no
-        agent came to an end. Then all agents are as before.
+        The other arguments are those of `train`. On an error all agents stay unchanged.
+
+        Raises:
+            SettingError: An agent cannot be sent to another process; raised before anything runs.
+            WorkerError: A process raised an error, or processes died too often.
+            NonFiniteError: No agent finished.
         """
         one_of("metrics", metrics, METRICS)
         check_count("episodes", episodes, none=False)
@@ -146,12 +153,12 @@ class ParallelFinder:
         return f"agent {i + 1} ({type(self.agents[i]).__name__}, {described(self.optimizers[i])})"
 
     def _call(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> FunctionCall:
-        """Returns the training of an agent, for another process. SettingError where it cannot go
-        there."""
+        """Return the training of an agent as a call for another process. Raises SettingError if it
+        cannot be sent there."""
         agent, optimizer = self.agents[i], self.optimizers[i]
         agent._set_arguments("find")
         train, begun = arguments.of(agent), None
-        if "strategy" in train:  # which cannot travel, but how many devices it has can
+        if "strategy" in train:  # it cannot be pickled: send its number of devices
             train["strategy"] = layout_of(agent, train["strategy"]).count
         if _goes_on(agent, optimizer):
             begun = folder / f"begin-{i}"
@@ -160,7 +167,7 @@ class ParallelFinder:
             _importable(type(agent))
             with _with(agent, prioritized_replay=PrioritizedReplay(), **HERE):
                 engine, packed = pack(agent, optimizer, train, devices=train.get("strategy", 1))
-        except Exception as error:  # as many kinds as there are objects
+        except Exception as error:  # pickling can raise anything
             why = error.happened if isinstance(error, TandemError) else error
             raise SettingError(
                 f"{self._name(i)} cannot be sent to another process: {str(why).strip()[:300]}",
@@ -174,26 +181,26 @@ class ParallelFinder:
         )
 
     def _take_over(self, i: int, numbers: JSONDict, folder: TemporaryDirectory[str]) -> None:
-        """The agent becomes what it was made into."""
+        """Restore the agent from its trained state."""
         agent = self.agents[i]
         agent.optimizer = self.optimizers[i]
         agent.restore(Path(folder.name) / f"end-{i}")
         vars(agent).update(numbers)
-        # its next `train` reads the file
+        # the next `train` of the agent reads the file
         weakref.finalize(agent, folder.cleanup)
 
 
-AgentFinder = ParallelFinder  # its other name
+AgentFinder = ParallelFinder  # alias
 
 
-# What goes to another process, and what happens there
+# Sent to and run in other processes
 
 
 def trial(
     engine: object, packed: bytes, episodes: int, begun: Path | None, ended: Path
 ) -> tuple[TrialResult, JSONDict]:
-    """Trains a packed agent, writes it to the file `ended`, and returns what it came to, and its
-    numbers that have changed. begun: a file with the training that it goes on with."""
+    """Train a packed agent, save it to the file `ended`, and return its outcome and its changed
+    plain attributes. begun: a file with the training to continue."""
     agent, optimizer, train = cloudpickle.loads(packed)
     if begun is not None:
         agent.restore(begun)
@@ -206,8 +213,8 @@ def trial(
 
 
 def pack(agent: BaseAgent, *values: object, devices: int = 1) -> tuple[object, bytes]:
-    """Returns the engine that has to be chosen in the agent's process, or None; and the agent and
-    the values as a pickle. devices: that the engine is to have there."""
+    """Return the backend to select in the agent's process, or None, and a pickle of the agent and
+    the values. devices: number of devices of that backend."""
     if agent.torch:
         return None, cloudpickle.dumps((agent, *values))
     travel = importlib.import_module("tandem.backends.keras_travel")
@@ -215,8 +222,8 @@ def pack(agent: BaseAgent, *values: object, devices: int = 1) -> tuple[object, b
 
 
 def _goes_on(agent: BaseAgent, optimizer: object) -> bool:
-    """Whether there was training that goes on with this optimizer; with another it begins anew,
-    with the weights."""
+    """Return True if earlier training continues with this optimizer; with another one only the
+    weights are kept."""
     if agent._assembly is not None:
         return agent._assembly.fits(agent.env, as_list(optimizer))
     return agent._restored is not None and agent.optimizer is optimizer
@@ -224,7 +231,7 @@ def _goes_on(agent: BaseAgent, optimizer: object) -> bool:
 
 @contextmanager
 def _with(agent: BaseAgent, **attributes: object) -> Iterator[None]:
-    """The agent has these attributes meanwhile."""
+    """Set these attributes of the agent temporarily."""
     before = dict(vars(agent))
     vars(agent).update(attributes)
     try:
@@ -235,17 +242,17 @@ def _with(agent: BaseAgent, **attributes: object) -> Iterator[None]:
 
 
 def _numbers(agent: BaseAgent) -> JSONDict:
-    """Returns the plain attributes of the agent, but for those that it has by itself."""
+    """Return the plain attributes of the agent, except its built-in ones."""
     own = {*RECORDS, "_loss", "time", "path", "patience", "parallel_dump", "stop_training"}
     return {n: x for n, x in vars(agent).items() if isinstance(x, NUMBERS) and n not in own}
 
 
 def _importable(kind: type) -> None:
-    """TypeError for a class that a pickle would name, and no other process finds: of a module that
-    is there in memory only."""
+    """Raise TypeError for a class that would be pickled by name but that no other process can
+    import, as its module exists only in memory."""
     module = kind.__module__
     if module == "__main__" or "<locals>" in kind.__qualname__:
-        return  # then the class itself is in the pickle
+        return  # pickled by value
     found = None
     with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(module)

@@ -1,5 +1,5 @@
-"""Short runs side by side, to choose a learning rate, an optimizer, or an algorithm and its
-settings by what they come to: what `tandem find` does."""
+"""Short parallel runs to choose a learning rate, an optimizer, or an algorithm and its settings by
+their results: the implementation of `tandem find`."""
 
 from __future__ import annotations
 
@@ -33,39 +33,40 @@ from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_nu
 from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results
 
-SHARE = 10  # of a run's steps that a trial has, unless it is told
-LEAST = 5_000  # steps that it has at least, if the run has as many
-EVALUATIONS = 10  # in a trial, unless it is told; the second half of them counts
-EPISODES = 5  # of each
+SHARE = 10  # a trial has this fraction (1/SHARE) of a run's steps by default
+LEAST = 5_000  # but at least so many, up to the whole run
+EVALUATIONS = 10  # per trial by default; the second half of them counts
+EPISODES = 5  # per evaluation
 
 
 def second_half(returns: Sequence[float]) -> float:
-    """What a run counts for: the mean over the second half of its evaluations. NaN without any."""
+    """Return the score of a run: the mean over the second half of its evaluations; NaN without
+    any."""
     return float(np.mean(returns[len(returns) // 2 :])) if returns else nan
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm with settings; label: what tells it from the others. without: settings that the
-    others share, and that do nothing here."""
+    """An algorithm with settings. label: distinguishes it from the others. without: shared settings
+    that have no effect on this one."""
 
     algorithm: str
     settings: JSONDict
     label: str
-    line: str = ""  # the line of a picture that it is on
-    x: float = nan  # and where on that
-    kind: type[Algorithm] | None = None  # the algorithm's class, where a program gave it
+    line: str = ""  # its line in a plot
+    x: float = nan  # its x value on that line
+    kind: type[Algorithm] | None = None  # the algorithm's class, if passed from Python
     without: frozenset[str] = frozenset()
 
     def flags(self) -> str:
-        """What `tandem train` is to be given."""
+        """Return the settings as flags of `tandem train`."""
         kind = self.kind or (algorithms.get(self.algorithm) if self.algorithm else None)
         return " ".join(as_flag(name, x, kind) for name, x in self.settings.items())
 
 
 def as_flag(name: str, value: object, kind: type[Algorithm] | None = None) -> str:
-    """A setting as `tandem train` takes it. kind: the algorithm's class, which says that text such
-    as "true" is of a flag without a value."""
+    """Return a setting as a flag of `tandem train`. kind: the algorithm's class, to recognize
+    boolean flags, which take no value such as "true"."""
     hints = hints_of(Options) | (hints_of(kind.Settings) if kind else {})
     is_flag = hints.get(name) is bool
     return flag(name, convert(name, value, bool, False) if is_flag else value)
@@ -73,13 +74,13 @@ def as_flag(name: str, value: object, kind: type[Algorithm] | None = None) -> st
 
 @dataclass
 class Trial:
-    """What a candidate came to, with each seed."""
+    """Results of a candidate, with each seed."""
 
     candidate: Candidate
-    steps: list[list[int]] = field(default_factory=list)  # of each evaluation
-    returns: list[list[float]] = field(default_factory=list)  # their means
+    steps: list[list[int]] = field(default_factory=list)  # per run, of each evaluation
+    returns: list[list[float]] = field(default_factory=list)  # the mean returns at these
     seconds: float = 0.0
-    fault: str = ""  # why one of the runs ended early: what was not finite
+    fault: str = ""  # if a run ended early: what was not finite
 
     @property
     def scores(self) -> list[float]:
@@ -88,11 +89,11 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Their mean over the seeds; NaN where there is none, or a run had a fault."""
+        """The mean of the scores over the seeds; NaN without a run, or if a run had a fault."""
         return nan if self.fault or not self.returns else float(np.mean(self.scores))
 
     def __str__(self) -> str:
-        """As in "431.5 ± 20.1"."""
+        """Return for example "431.5 ± 20.1"."""
         if self.fault:
             return self.fault
         if len(self.scores) > 1:
@@ -102,9 +103,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to. best: the first of equals. edge: "lowest" or "highest" where the best
-    learning rate is the last one of those that were tried. folder: that of its files; picture: one
-    of them."""
+    """Result of a search. best: the first of ties. edge: "lowest" or "highest" if the best learning
+    rate is at that end of the tried range. folder: the folder with the files. picture: the plot in
+    it."""
 
     trials: list[Trial]
     best: Trial
@@ -114,7 +115,7 @@ class Found:
 
     @property
     def ties(self) -> list[str]:
-        """The labels of the trials with the best score, where several have it."""
+        """The labels of the trials that share the best score, if there are several."""
         labels = [t.candidate.label for t in self.trials if t.score == self.best.score]
         return labels if len(labels) > 1 else []
 
@@ -129,12 +130,12 @@ def find_lr(
     setting: str = "learning_rate",
     **more: Any,
 ) -> Found:
-    """Trains with each of `points` learning rates from start_lr to end_lr, in equal ratios, and
-    finds the one with the highest return.
+    """Train with `points` learning rates from start_lr to end_lr, geometrically spaced, and find
+    the one with the highest return.
 
-    Each is a run of its own, from the same seeds: in one run whose learning rate grows, a return
-    says as much of how long it has learned as of the learning rate. setting: another setting of the
-    algorithm's that is a step size. more: see `find_best`.
+    Each is a separate run, from the same seeds: in a single run with a growing learning rate, a
+    return depends as much on the time learned as on the learning rate. setting: another step size
+    setting of the algorithm. more: see `find_best`.
     """
     return _search(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
 
@@ -149,9 +150,9 @@ def find_optimizer(
     points: int = 4,
     **more: Any,
 ) -> Found:
-    """Trains with each optimizer (None: those the algorithm knows) and each of `points` learning
-    rates, since none is better or worse but with its own, and finds the best of both. more: see
-    `find_best`."""
+    """Train with each optimizer (None: all that the algorithm knows) and each of `points` learning
+    rates, and find the best combination: optimizers can only be compared at their own best learning
+    rates. more: see `find_best`."""
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     hints = hints_of(kind.Settings)
     if "optimizer" not in hints:
@@ -177,17 +178,17 @@ def find_best(
     vary: Mapping[str, Sequence[object]] | None = None,
     **more: Any,
 ) -> Found:
-    """Trains with each of several algorithms, and with each combination of the settings in `vary`
-    (values by name), and finds the best.
+    """Train with each of several algorithms, and with each combination of the settings in `vary`
+    (values by name), and find the best.
 
-    more, here and above: steps, of each run (a tenth of what the algorithm's settings say); seeds,
-    how many, from `seed` (0) on; framework, env_kwargs and any setting, as for `tandem.train`;
-    processes, how many runs at a time (as many as cores); out, a new folder for a picture and
-    trials.csv (None: none); begun, a function that is given a line on what is to come, and told,
-    one that is given each Trial when it is there.
+    `more`, here and above: steps, of each run (default: a tenth of the algorithm's setting); seeds,
+    their number, counted from `seed` (0); framework, env_kwargs and any setting, as for
+    `tandem.train`; processes, the number of parallel runs (default: the number of cores); out, a
+    new folder for a plot and trials.csv (None: none); begun, a function called with a line that
+    describes the search; told, a function called with each Trial when it is complete.
 
-    Raises what `tandem.train` raises for settings that do not fit, before anything runs;
-    WorkerError where processes die too often; NonFiniteError where no trial came to an end.
+    Raises the errors of `tandem.train` for invalid settings, before anything runs; WorkerError if
+    processes die too often; NonFiniteError if no trial finished.
     """
     vary = dict(vary or {})
     candidates = []
@@ -207,9 +208,9 @@ def _label(name: str, settings: JSONDict) -> str:
 def _distinct(
     candidates: Sequence[Candidate], env: EnvLike, shared: Mapping[str, object]
 ) -> list[Candidate]:
-    """The candidates, each without those of its settings and of the shared ones that do nothing in
-    it and something in another; once each, where some are the same then. SettingError for a
-    setting that varies and has no effect in any."""
+    """Return the candidates without the settings (own or shared) that have no effect on them but on
+    others, and without the resulting duplicates. Raises SettingError for a varied setting without
+    effect in any trial."""
     place, several = environment_name(versioned(env)), len({c.algorithm for c in candidates}) > 1
     given = [(c.kind or c.algorithm, {**shared, **c.settings}) for c in candidates]
     idle = [zoo.without_effect(kind, place, values) for kind, values in given]
@@ -239,8 +240,8 @@ def rates(
     points: int,
     setting: str,
 ) -> list[Candidate]:
-    """A candidate for each learning rate. Where the algorithm has a schedule there, it keeps its
-    form. SettingError for numbers that do not fit."""
+    """Return a candidate for each learning rate. A schedule of the algorithm keeps its shape.
+    Raises SettingError for invalid numbers."""
     points = whole_number("points", points, 2)
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     hints = hints_of(kind.Settings)
@@ -281,7 +282,7 @@ def _search(
     told: Callable[[Trial], object] = lambda trial: None,
     **settings: Any,
 ) -> Found:
-    """Runs all candidates, and finds the best. settings: those that all have."""
+    """Run all candidates and find the best. settings: shared by all of them."""
     refuse_own_optimizer(settings)
     folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
@@ -298,13 +299,13 @@ def _search(
                 f"leave {name} out.",
             )
     candidates = _distinct(candidates, env, settings)
-    with noting():  # each note once
+    with noting():  # print each note once
         framework = (
             framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
         )
         arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     if folder is not None:
-        with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
+        with writing(new_folder(folder) / "trials.csv"):  # fail now, not after the trials
             TemporaryFile(dir=folder).close()
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
@@ -339,7 +340,7 @@ def _search(
 
 
 def refuse_own_optimizer(settings: Mapping[str, object]) -> None:
-    """SettingError for an optimizer that is an object: it would keep its own step size."""
+    """Raise SettingError for an optimizer object: it would keep its own step size."""
     if not isinstance(given := settings.get("optimizer") or "", str):
         raise SettingError(
             f"optimizer={type(given).__name__}(…) is an object with its own learning rate.",
@@ -355,7 +356,8 @@ def arguments_of(
     framework: str | None,
     settings: JSONDict,
 ) -> JSONDict:
-    """What `train` is given for a candidate, framework included. Raises what it would raise."""
+    """Return the arguments of `train` for a candidate, including the framework. Raises the same
+    errors as `train`."""
     settings = {n: x for n, x in settings.items() if n not in candidate.without}
     kwargs = settings.get("env_kwargs")
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
@@ -366,7 +368,7 @@ def arguments_of(
     values["steps"] = (
         min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)
     )
-    if not isnan(candidate.x):  # a step size: as long as that of a run of these steps
+    if not isnan(candidate.x):  # a step size: its schedule has the length of a run of these steps
         other = {n: x for n, x in values.items() if n not in candidate.settings}
         usual = trainer.resolve(name, environment_name(env), other)[0]
         rates = [n for n in candidate.settings if n.endswith("learning_rate")]
@@ -397,9 +399,9 @@ def engine_of(framework: str) -> backends.Engine | None:
 
 
 def run(engine: object, arguments: JSONDict) -> tuple[list[int], list[float], float, str]:
-    """Trains, in a process of its own, and returns (steps and mean return of each evaluation,
-    seconds, what was not finite)."""
-    logging.getLogger("tandem").setLevel(logging.ERROR)  # notes of a trial, one after the other
+    """Train in a separate process and return (steps and mean return of each evaluation, seconds,
+    fault)."""
+    logging.getLogger("tandem").setLevel(logging.ERROR)  # hide the notes of each trial
     evaluations: list[EvaluationEnd] = []
 
     def note(event: object) -> None:
@@ -438,8 +440,8 @@ def _conclude(trials: list[Trial], folder: Path | None, title: str) -> Found:
 
 
 def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
-    """Draws what trials came to: by learning rate where they differ in that, with a line for each
-    optimizer; else by environment step, with a line for each."""
+    """Plot the results of trials: by learning rate if they differ in that, with a line per
+    optimizer; else by environment step, with a line per trial."""
     trials = [t for t in trials if not isnan(t.score)]
     if isnan(best.candidate.x):
         curves = {
@@ -462,7 +464,7 @@ def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
 
 
 def _table(trials: list[Trial], path: Path) -> None:
-    """A row for each evaluation."""
+    """Write a row for each evaluation."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["algorithm", "trial", "run", "env_steps", "return_mean"])
@@ -473,6 +475,6 @@ def _table(trials: list[Trial], path: Path) -> None:
 
 
 def default_folder(command: str, names: Sequence[str], env: str) -> Path:
-    """runs/find-lr-ppo-CartPole-v1-20250131-120000."""
+    """Return for example runs/find-lr-ppo-CartPole-v1-20250131-120000."""
     place = env.replace("/", "-").replace(":", "-")
     return free_folder(Path("runs") / f"{command}-{'-'.join(names)}-{place}")

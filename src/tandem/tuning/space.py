@@ -1,5 +1,5 @@
-"""Where a sweep looks: numbers and choices for an algorithm's settings, as Optuna's distributions
-and back."""
+"""Search space of a sweep: ranges and choices for an algorithm's settings, converted to and from
+Optuna's distributions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ EXAMPLE = 'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }'
 FORMS = (
     "values, [32, 64]; a range, { low = 0.9, high = 0.99 }; true: its default range; false: none"
 )
-# Of default ranges, the most as a share of a trial's steps: a trial has to make updates.
+# upper limits of default ranges as a share of a trial's steps, so that a trial makes updates
 SHARES = {"learning_starts": 0.2, "target_every": 0.1, "rollout": 0.05}
 SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from 1"}
 
 
 def optuna() -> Any:
-    """Optuna, which is imported when a sweep needs it. EngineError where it is not installed."""
+    """Import Optuna and return it. Raises EngineError if it is not installed."""
     with needs("Optuna", "to propose settings", "pip install 'tandem-rl[sweep]'"):
         import optuna
     return optuna
@@ -46,7 +46,7 @@ def optuna() -> Any:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One number or choice of a space. whole: it is a whole number."""
+    """One number or choice of a space. whole: an integer."""
 
     setting: str
     search: Search
@@ -54,18 +54,18 @@ class Dimension:
 
     @property
     def label(self) -> str:
-        """The setting, and which part of its schedule: "epsilon.end"."""
+        """The setting and the part of its schedule: "epsilon.end"."""
         part = self.search.part
         return self.setting if part == "start" else f"{self.setting}.{part}"
 
     @property
     def name(self) -> str:
-        """What Optuna knows it by: what is drawn, as in "1 - gamma"."""
+        """The name in Optuna, which shows what is sampled: "1 - gamma"."""
         before = {"near one": "1 - ", "powers of two": "log2 "}
         return f"{before.get(self.search.scale, '')}{self.label}"
 
     def distribution(self) -> Any:
-        """Optuna's."""
+        """Return Optuna's distribution."""
         kinds, s = optuna().distributions, self.search
         if s.choices:
             return kinds.CategoricalDistribution(s.choices)
@@ -76,7 +76,7 @@ class Dimension:
         return kinds.FloatDistribution(s.low, s.high, log=s.scale != "linear")
 
     def suggest(self, trial: Any) -> Drawn:
-        """What Optuna draws for a trial; what it has drawn before, where it has."""
+        """Return Optuna's sample for a trial, or its earlier sample if there is one."""
         kinds, d = optuna().distributions, self.distribution()
         if isinstance(d, kinds.CategoricalDistribution):
             return trial.suggest_categorical(self.name, d.choices)
@@ -85,11 +85,11 @@ class Dimension:
         return suggest(self.name, d.low, d.high, log=d.log)
 
     def lowest(self) -> Drawn:
-        """The first of what Optuna may draw."""
+        """Return the first value that Optuna can sample."""
         return self.search.choices[0] if self.search.choices else self.distribution().low
 
     def value(self, drawn: Any) -> Any:
-        """What Optuna drew, as the setting has it: numbers of three digits."""
+        """Convert a sample to a value of the setting; numbers have three digits."""
         if self.search.choices:
             return drawn
         if self.search.scale == "powers of two":
@@ -100,8 +100,8 @@ class Dimension:
         return int(rounded) if self.whole else rounded
 
     def drawn(self, value: Any) -> Drawn | None:
-        """What Optuna would have to draw for this value of the setting; None where it is outside.
-        On a logarithmic scale 0 counts as the lowest number."""
+        """Convert a value of the setting to a sample; None if outside the range. On a logarithmic
+        scale 0 counts as the lowest number."""
         s = self.search
         if s.choices:
             return next((c for c in s.choices if _same(c, value)), None)
@@ -114,14 +114,14 @@ class Dimension:
         number = 1 - value if s.scale == "near one" else value
         if s.scale != "linear" and number == 0:
             number = s.low
-        # 1 - 0.9 is a little less than 0.1
+        # 1 - 0.9 is slightly less than 0.1
         slack = 1e-9 * (s.high - s.low)
         if not s.low - slack <= number <= s.high + slack:
             return None
         return type(value)(min(max(number, s.low), s.high))
 
     def __str__(self) -> str:
-        """As in "1e-05 to 0.01, logarithmic"."""
+        """Return for example "1e-05 to 0.01, logarithmic"."""
         s = self.search
         if s.choices:
             return ", ".join(f"'{c}'" if "," in str(c) else str(c) for c in s.choices)
@@ -133,8 +133,8 @@ class Dimension:
 
 
 def sequence_of(settings: Any) -> int:
-    """Rows that batches of a replay buffer have in one piece: the steps of a sequence, where
-    networks have a memory."""
+    """Return the number of consecutive rows in batches from a replay buffer: the sequence length
+    for recurrent networks, else 1."""
     replays = hasattr(settings, "buffer_size") and hasattr(settings, "sequence")
     return settings.sequence if replays and settings.recurrent else 1
 
@@ -144,25 +144,25 @@ def _exponent(power: float) -> int:
 
 
 def _same(choice: object, value: object) -> bool:
-    """Whether a choice is this value of a setting; widths are written as text."""
+    """Return True if a choice equals this value of a setting; layer widths are written as text."""
     if isinstance(value, tuple):
         return [int(n) for n in str(choice).replace(",", " ").split()] == list(value)
     return bool(choice == value)
 
 
 class Space:
-    """Dimensions for the settings of an algorithm. base: the settings that a run has where the
-    space says nothing."""
+    """Dimensions for the settings of an algorithm. base: the settings of a run that the space does
+    not override."""
 
     def __init__(self, dimensions: Iterable[Dimension], base: Settings) -> None:
         self.dimensions, self.base = tuple(dimensions), base
 
     def suggest(self, trial: Any) -> dict[str, Drawn]:
-        """What Optuna draws for a trial, by the names that it knows dimensions by."""
+        """Return Optuna's samples for a trial, by dimension name."""
         return {d.name: d.suggest(trial) for d in self.dimensions}
 
     def settings(self, drawn: Mapping[str, object]) -> JSONDict:
-        """The settings for what Optuna drew, as a program or a command line gives them."""
+        """Convert samples to settings, in the form of Python or command-line arguments."""
         found: JSONDict = {}
         for d in self.dimensions:
             value, now = d.value(drawn[d.name]), getattr(self.base, d.setting)
@@ -178,8 +178,8 @@ class Space:
         return found
 
     def trial(self, drawn: Mapping[str, object]) -> JSONDict:
-        """The settings that a trial is given for what Optuna drew: without those that do nothing
-        beside the others, and batches of whole sequences, the nearest to what was drawn."""
+        """Convert samples to the settings of a trial: without those that have no effect in
+        combination, and with the batch size rounded to whole sequences."""
         found = self.settings(drawn)
         chosen = apply(self.base, found)
         nothing = idle(chosen)
@@ -189,8 +189,8 @@ class Space:
         return found
 
     def as_they_are(self) -> tuple[JSONDict, list[str]]:
-        """What Optuna would have to draw for the settings to stay as they are; and which of them
-        are outside of the space, in words."""
+        """Return the samples that keep the settings unchanged, and descriptions of the settings
+        that lie outside the space."""
         drawn, outside = {}, []
         nothing = idle(self.base)
         for d in self.dimensions:
@@ -208,20 +208,21 @@ class Space:
         return drawn, outside
 
     def lines(self) -> dict[str, str]:
-        """Each setting's range in words."""
+        """Return each setting's range as text."""
         lines, of = {d.label: str(d) for d in self.dimensions}, sequence_of(self.base)
         if of > 1 and "batch_size" in lines:
             lines["batch_size"] += f"; each as the nearest multiple of sequence={of}"
         return lines
 
     def to_json(self) -> list[JSONDict]:
-        """As JSON data, which `from_json` reads."""
+        """Return JSON data for `from_json`."""
         plain = [asdict(d) for d in self.dimensions]
         return [p | {"search": {k: v for k, v in p["search"].items() if v == v}} for p in plain]
 
     @classmethod
     def from_json(cls, data: Sequence[JSONDict], base: Settings) -> Space:
-        """From what `to_json` gave. UnknownNameError for what is no setting."""
+        """Return the space from the result of `to_json`. Raises UnknownNameError for an unknown
+        setting."""
         for name in (d["setting"] for d in data):
             if name not in hints_of(type(base)):
                 raise UnknownNameError("searchable setting", name, hints_of(type(base)))
@@ -236,10 +237,10 @@ class Space:
 def space_of(
     base: Settings, given: Mapping[str, object], told: Mapping[str, object] | None = None
 ) -> Space:
-    """The space of an algorithm with settings `base`: where its settings say that a sweep looks,
-    less those that are `given`. told: what overrides that, as in a file (`read`).
+    """Return the search space of an algorithm with settings `base`: the ranges declared by its
+    settings, except those that are `given`. told: overrides, as in a file (`read`).
 
-    Raises UnknownNameError for what is no setting, SettingError for what is no range of it.
+    Raises UnknownNameError for an unknown setting, SettingError for an invalid range.
     """
     told = dict(told or {})
     only = told.pop("only", False)
@@ -277,9 +278,9 @@ def space_of(
 def fixed_beside(
     kind: type, given: Mapping[str, object], told: Mapping[str, object]
 ) -> dict[str, list[object]]:
-    """Those of the settings `given` that do something in some trials only, by what others of the
-    space are there: each as the one choice of a dimension, which such trials alone are given. kind:
-    the algorithm's settings; told: what a space says (`read`)."""
+    """Return those of the settings `given` that have an effect only in some trials, depending on
+    other settings in the space. Each becomes a dimension with a single choice, which only such
+    trials get. kind: the algorithm's settings class. told: the overrides of a space (`read`)."""
     varied = {name for name, said in told.items() if said is not False}
     if not told.get("only"):
         varied |= {s.name for s in declared(kind) if s.search and s.name not in told}
@@ -294,7 +295,7 @@ def fixed_beside(
 
 
 def _refuse_idle(dimensions: list[Dimension], base: Settings, told: Mapping[str, object]) -> None:
-    """SettingError for what a space is told to look for and does nothing in any trial."""
+    """Raise SettingError for an override that has no effect in any trial."""
     varied = {d.setting for d in dimensions}
     for name, need in idle(base).items():
         if name in varied and name in told and not varied & need.values.keys():
@@ -306,7 +307,7 @@ def _refuse_idle(dimensions: list[Dimension], base: Settings, told: Mapping[str,
 
 
 def read(path: str | Path) -> JSONDict:
-    """A space from a TOML file. SettingError where it cannot be read."""
+    """Return a space from a TOML file. Raises SettingError if it cannot be read."""
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -318,8 +319,8 @@ def read(path: str | Path) -> JSONDict:
 
 
 def _within(name: str, searches: tuple[Search, ...], base: Settings) -> tuple[Search, ...]:
-    """A setting's default ranges, less what leaves no room for updates in a trial of base's
-    steps."""
+    """Return a setting's default ranges, limited to values that leave room for updates in a trial
+    of base's steps."""
     if name not in SHARES:
         return searches
     most = SHARES[name] * base.steps / (base.envs if name == "rollout" else 1)
@@ -337,7 +338,7 @@ def _within(name: str, searches: tuple[Search, ...], base: Settings) -> tuple[Se
 
 
 def _searches(setting: Declared, told: object, hint: object) -> tuple[Search, ...]:
-    """Where to look for a setting, by what a space says of it."""
+    """Return the ranges of a setting for its entry in a space."""
     if told is False:
         return ()
     if told is True:
@@ -358,7 +359,7 @@ def _chosen(values: Iterable[object], name: str) -> Search:
 
 
 def _range(name: str, told: object, part: str = "start") -> Search:
-    """From a table with low, high and perhaps scale."""
+    """Return the range from a table with low, high and optionally scale."""
     wrong = _odd(name, told, FORMS)
     if not isinstance(told, dict) or not {"low", "high"} <= set(told) <= {"low", "high", "scale"}:
         raise wrong
@@ -367,7 +368,7 @@ def _range(name: str, told: object, part: str = "start") -> Search:
         raise wrong
     if scale not in SCALES:
         raise UnknownNameError(f"scale of {name}", scale, SCALES)
-    if scale == "near one":  # said as the setting has it
+    if scale == "near one":  # given as values of the setting
         low, high = float(f"{1 - high:.9g}"), float(f"{1 - low:.9g}")
     if not low < high or (scale != "linear" and low <= 0):
         raise wrong
@@ -377,7 +378,8 @@ def _range(name: str, told: object, part: str = "start") -> Search:
 
 
 def _by_type(setting: Declared, hint: object) -> Search:
-    """The range that a setting's type and limits give. SettingError where they give none."""
+    """Return the range from a setting's type and limits. Raises SettingError if they define
+    none."""
     if hint is bool:
         return Search(choices=(False, True))
     if get_origin(hint) is Literal:
@@ -390,7 +392,7 @@ def _by_type(setting: Declared, hint: object) -> Search:
 
 
 def _check(dimension: Dimension, base: Settings) -> None:
-    """SettingError where the ends of a range, or a choice, are no values of the setting."""
+    """Raise SettingError if an end of a range, or a choice, is not a valid value of the setting."""
     s, space = dimension.search, Space([dimension], base)
     ends: Iterable[Drawn] = s.choices
     if not s.choices:

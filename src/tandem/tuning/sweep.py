@@ -1,5 +1,5 @@
-"""Trials of settings that Optuna proposes: what `tandem sweep` does. Each is a whole run in a
-process of its own, which is ended early where it is worse than others were."""
+"""Trials of settings proposed by Optuna: the implementation of `tandem sweep`. Each trial is a
+complete run in a separate process, and stops early if it is worse than others were."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from tandem.workers.jobs import Jobs, Processes, RayActors, Request
 from tandem.workers.process import START, WorkerLost
 
 TRIALS_UNTOLD = 40
-REFUSALS = 20  # one after the other, after which there is nothing to hope for
-# of a process on TensorFlow, which keeps every program that it has compiled
+REFUSALS = 20  # consecutive refused trials before giving up
+# per process on TensorFlow, which never frees compiled programs
 MOST_TRIALS = 10
 PLACES = ("env_kwargs", "device", "network")
-# A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
+# Only a trial's evaluations matter: no plots; keep the best agent and the latest state.
 OWN: dict[str, object] = {"plots": False, "tensorboard": False, "keep": 0}
 
 
@@ -65,34 +65,33 @@ def sweep(
     env: EnvLike = None,
     **more: Any,
 ) -> Swept:
-    """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
+    """Search for the best settings of an algorithm in an environment, with trials that Optuna
     proposes.
 
-    The first trial has the settings as they are, where the space has them. Each is a run of `steps`
-    environment steps (None: as many as the settings say), evaluated ten times; what counts is the
-    mean return of the second half. One that is worse than others were at the same evaluation is
-    ended there, by `pruner`: "median", "asha" (successive halving), "hyperband" or "none". One that
-    fails, or whose losses are not finite, is one result among others.
+    The first trial uses the current settings, if the space contains them. Each trial is a run of
+    `steps` environment steps (None: as many as the settings have), evaluated ten times; its score
+    is the mean return of the second half. The `pruner` stops a trial that is worse than others were
+    at the same evaluation: "median", "asha" (successive halving), "hyperband" or "none". A trial
+    that fails or has non-finite losses is recorded as such.
 
-    more: trials, how many (40); parallel, how many at a time (as many as cores; one, where there is
-    a GPU); cluster, the address of a Ray cluster that makes them ("auto": one that runs here, else
-    a new one), whose machines share the folder; pruner ("median"); sampler ("tpe"; or "gp",
-    "random"); space, ranges by setting over those that the settings have, as a dict or a TOML file
-    (docs/howto/sweeps.md); seed (0), which the
-    seeds of trials follow from: none of them is one that you would report by; steps; framework,
-    env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
-    (runs/sweep-…); begun, a function that is given the `Sweep` before its first trial, heard, one
-    that is given (a trial's number, its evaluations so far, the latest return), and told, one that
-    is given each SweepTrial when it is over.
+    `more`: trials, their number (40); parallel, how many at a time (default: the number of cores;
+    one with a GPU); cluster, the address of a Ray cluster to run them ("auto": one that runs here,
+    else a new one), whose machines share the folder; pruner ("median"); sampler ("tpe", "gp" or
+    "random"); space, ranges by setting that override the declared ones, as a dict or a TOML file
+    (docs/howto/sweeps.md); seed (0), from which the trials' seeds are derived: they are distinct
+    from seeds to report results with; steps; framework, env_kwargs, device, network and any
+    setting, as for `tandem.train`; out, a new folder (runs/sweep-…); begun, a function called with
+    the `Sweep` before its first trial; heard, one called with (trial number, number of evaluations
+    so far, latest return); told, one called with each SweepTrial when it is over.
 
-    resume: the folder of a sweep to go on with, in place of an algorithm's name, an environment's
-    and of all but `trials`, which may be more, parallel and cluster. No trial that was finished is
-    made again, and those under way go on from their checkpoints, whatever ended the sweep. trust:
+    resume: the folder of a sweep to resume, instead of the algorithm, the environment and all other
+    arguments except `trials`, which may be larger, parallel and cluster. Finished trials are not
+    repeated; interrupted ones continue from their checkpoints, whatever ended the sweep. trust:
     with `resume`, as in `tandem.train`.
 
-    Raises what `tandem.train` raises for settings that do not fit, before anything runs;
-    EngineError where Optuna is not installed; WorkerError where no trial came to an end. SIGINT and
-    SIGTERM end the trials under way with a checkpoint, and are then raised again.
+    Raises the errors of `tandem.train` for invalid settings, before anything runs; EngineError if
+    Optuna is not installed; WorkerError if no trial finished. SIGINT and SIGTERM end the running
+    trials with a checkpoint, and are then raised again.
     """
     made = Sweep(algorithm, env, **more)
     came = made.train()
@@ -102,7 +101,7 @@ def sweep(
 
 
 class Sweep:
-    """A sweep that goes on when it is told to; the arguments are those of `sweep`."""
+    """A sweep that starts with `train`; takes the arguments of `sweep`."""
 
     def __init__(
         self,
@@ -124,7 +123,7 @@ class Sweep:
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
         self.cluster, self.trust = cluster, trust
         self.begun, self.heard, self.told = begun, heard, told
-        spaces.optuna()  # before anything is made without it
+        spaces.optuna()  # fail early if it is missing
         if resume is None:
             if trust:
                 raise SettingError(
@@ -146,7 +145,7 @@ class Sweep:
         if "env" in self.plan.own:
             self._program["env"] = env
         kind = self._program.get("algorithm", self.plan.algorithm)
-        # the settings that the space says nothing of, and where they are from
+        # the settings that the space does not override, and their source
         self.base, options, self.source, _ = trainer.resolve(kind, self.plan.env, self.plan.given)
         zoo.note_short(kind, self.plan.env, options.entry, self.base, self.plan.given)
         self.space = spaces.Space.from_json(self.plan.space, self.base)
@@ -154,13 +153,13 @@ class Sweep:
             name = self.plan.algorithm.rpartition(":")[2]
             self.folder = default_folder("sweep", [name], self.plan.env)
         self.resumes = resume is not None
-        self.done: list[SweepTrial] = []  # before it was begun, or gone on with
+        self.done: list[SweepTrial] = []  # trials made before this start or resume
         self.carrier: Processes | RayActors = Processes(at.TrialRun)
-        self.outside: list[str] = []  # settings that no trial can have as they are
+        self.outside: list[str] = []  # current settings that lie outside the space
 
     @property
     def parallel(self) -> int:
-        """How many trials are made at a time."""
+        """Number of trials to run at a time."""
         if self._parallel is not None:
             return self._parallel
         if isinstance(self.carrier, RayActors):
@@ -170,7 +169,7 @@ class Sweep:
         return min(room, self.plan.trials)
 
     def train(self) -> str | None:
-        """Makes the trials that are left. The name of the signal that ended it, or None."""
+        """Run the remaining trials. Return the name of the signal that ended the sweep, or None."""
         if self.cluster:
             self.carrier = RayActors(self.cluster, cpus_of(self.plan.given), at.TrialRun)
         study = Study(self.folder, self.plan, self.space)
@@ -186,17 +185,17 @@ class Sweep:
             raise
         finally:
             study.close()
-            if empty:  # nothing is in it that anyone could go on from
+            if empty:  # the folder holds nothing to resume
                 shutil.rmtree(self.folder, ignore_errors=True)
 
     def result(self) -> Swept:
-        """What the trials came to; writes a table, an entry for the zoo and a picture into the
-        folder. WorkerError where none came to its end."""
+        """Return the results; write a table, a zoo entry and a plot to the folder. Raises
+        WorkerError if no trial finished."""
         with closing(Study(self.folder, self.plan, self.space)) as study:
             return concluded(self.folder, self.plan, study, self.base)
 
     def arguments(self, trial: Any) -> dict[str, object]:
-        """What `train` is given for a trial."""
+        """Return the arguments of `train` for a trial."""
         plan, drawn = self.plan, trial.user_attrs["settings"]
         places = {"framework": plan.framework, "device": plan.device, "env_kwargs": plan.env_kwargs}
         named = {"algorithm": plan.algorithm, "env": plan.env} | self._program
@@ -204,9 +203,9 @@ class Sweep:
         return {**named, **places, **plan.given, **drawn, "seed": seed}
 
     def again(self) -> dict[str, object]:
-        """What it is given to go on with a trial's run."""
+        """Return the arguments to resume a trial's run."""
         names: dict[str, object] = {"env": self.plan.env, "trust": self.trust}
-        if ":" in self.plan.env and self.plan.env_kwargs:  # else the run may have more of them
+        if ":" in self.plan.env and self.plan.env_kwargs:  # otherwise the run may have more of them
             names["env_kwargs"] = self.plan.env_kwargs
         return {**names, **self._program}
 
@@ -214,7 +213,7 @@ class Sweep:
 def _planned(
     algorithm: str | type[Algorithm] | None, env: EnvLike, trials: int, asked: dict[str, Any]
 ) -> Plan:
-    """What was asked for, checked before anything runs."""
+    """Return the plan for these arguments, validated before anything runs."""
     if algorithm is None or env is None:
         raise SettingError(
             "sweep() was called without an algorithm or an environment.",
@@ -235,7 +234,7 @@ def _planned(
     gated = spaces.fixed_beside(kind.Settings, asked, told)
     asked, told = {n: x for n, x in asked.items() if n not in gated}, {**told, **gated}
     given = {n: x for n, x in asked.items() if n not in PLACES}
-    if given.get("runners"):  # what a cluster makes is whole trials
+    if given.get("runners"):  # a cluster runs whole trials
         raise SettingError(
             f"runners={given['runners']!r} is not supported in a sweep.",
             "trials that collect their own data, in parallel (parallel), here or on a cluster",
@@ -256,7 +255,7 @@ def _planned(
     space = spaces.space_of(base, {n: x for n, x in asked.items() if n not in PLACES}, told)
     by_program = {"algorithm": not own.is_known(name), "env": not isinstance(env, str)}
     by_program["network"] = asked.get("network") is not None
-    data = json.loads(json.dumps(plain(base) | asdict(options)))  # converted
+    data = json.loads(json.dumps(plain(base) | asdict(options)))  # convert to JSON types
     return Plan(
         algorithm=name,
         env=env if isinstance(env, str) else environment_name(env),
@@ -284,7 +283,7 @@ def _continued(
     asked: Mapping[str, object],
     names: Names,
 ) -> Plan:
-    """What the sweep in a folder was asked for."""
+    """Return the plan of the sweep in a folder."""
     plan = Plan.read(folder)
     command = f"tandem sweep {plan.algorithm} {{}}--resume {shell_path(folder)}"
     expect(plan.names, folder, plan.signature, names, command, ResumeError)
@@ -314,7 +313,8 @@ def _continued(
 
 
 def expect_here(folder: Path) -> None:
-    """SettingError if the folder of a trial that has answered is not to be seen here."""
+    """Raise SettingError if the folder of a trial that has reported is not visible on this
+    machine."""
     if not folder.is_dir():
         raise SettingError(
             f"the cluster's machines write trials to local folders: {folder} does not exist here.",
@@ -326,10 +326,10 @@ def expect_here(folder: Path) -> None:
 
 @dataclass
 class _Trial:
-    """A trial under way."""
+    """A running trial."""
 
     trial: Any
-    seconds: float = 0.0  # that it has trained
+    seconds: float = 0.0  # training time
     steps: int = 0
     pruned: bool = False
 
@@ -339,9 +339,9 @@ class _Trials:
 
     def __init__(self, sweep: Sweep, study: Study) -> None:
         self.sweep, self.study = sweep, study
-        self.came: str | None = None  # the name of the signal that is to end it
-        self._lost: dict[int, int] = {}  # evaluations of a trial when its process was lost
-        self._blocked = ""  # what ends the sweep that is no fault of a trial's
+        self.came: str | None = None  # the name of the signal that ends the sweep
+        self._lost: dict[int, int] = {}  # number of a trial's evaluations when its process was lost
+        self._blocked = ""  # failure outside the trials that ends the sweep
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
         self.made, self._refused = len(sweep.done) - len(self._interrupted), 0
@@ -349,7 +349,7 @@ class _Trials:
         self.jobs = Jobs(sweep.carrier, sweep.parallel, most)
 
     def run(self) -> str | None:
-        """Makes what is left. The name of the signal that ended it, or None."""
+        """Run the remaining trials. Return the name of the signal that ended the sweep, or None."""
         with Signals(self._stop):
             self.jobs.run(self._take, self._hear, self._look)
         if self._blocked:
@@ -365,7 +365,7 @@ class _Trials:
         self.jobs.stop()
 
     def _take(self) -> tuple[_Trial, Request] | None:
-        """The next trial, or one to resume."""
+        """Return the next trial, or one to resume, with its request; None if there are no more."""
         if not self._interrupted and self.made + len(self.jobs.running) >= self.sweep.plan.trials:
             return None
         trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
@@ -379,11 +379,11 @@ class _Trials:
         return _Trial(trial), Request("begin_trial", arguments)
 
     def _look(self) -> None:
-        self.jobs.at_once = self.sweep.parallel  # machines join a cluster
+        self.jobs.at_once = self.sweep.parallel  # machines may join a cluster
 
     def _hear(self, line: _Trial, answer: at.Answer | WorkerLost | None) -> Request | None:
-        """Takes an answer; what to ask next."""
-        if line.pruned:  # and has closed its environments, or was lost
+        """Process an answer and return the next request."""
+        if line.pruned:  # it has closed its environments, or was lost
             self._over(line, PRUNED)
         elif isinstance(answer, WorkerLost):
             if not self.jobs.stopped:
@@ -408,13 +408,13 @@ class _Trials:
         return None
 
     def _block(self, line: _Trial, why: str) -> None:
-        """Stops the sweep for a failure that is not the trial's; resuming repeats the trial."""
+        """Stop the sweep for a failure that is not the trial's; resuming repeats the trial."""
         self._blocked = self._blocked or f"trial {line.trial.number}: {why.partition(chr(10))[0]}"
         self._stop(self.came)
 
     def _lose(self, line: _Trial, lost: WorkerLost) -> None:
-        """Resumes the trial in another process. It fails if its process raised, and is lost if its
-        process is killed again before a new evaluation."""
+        """Resume the trial in another process. It fails if its process raised an error, and is lost
+        if its process is killed again before a new evaluation."""
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if lost.at_start:
             self._block(line, f"its process {lost} before it began.")
@@ -425,7 +425,7 @@ class _Trials:
             self._interrupted.append(line.trial)
 
     def _over(self, line: _Trial, state: str, why: str = "") -> None:
-        """A trial has come to its end. What it would go on from is not kept, where it will not."""
+        """Record the end of a trial. Delete the files for resuming it if it is finished."""
         folder = self.study.folder_of(line.trial)
         found = self.study.tell(line.trial, state, line.seconds, why, line.steps)
         if state == REFUSED:

@@ -1,5 +1,4 @@
-"""What a sweep ends with: a table of its trials, a picture of which settings mattered, and an entry
-for the zoo."""
+"""Results of a sweep: a table of its trials, a plot of setting importances, and a zoo entry."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_study import COMPLETE, LOST, Plan, Study, SweepTrial
 
 BEST, ENTRY, TABLE, PICTURE = "best.json", "entry.toml", "trials.csv", "importances.png"
-FEW = 20  # completed trials below which importances say little
+FEW = 20  # with fewer completed trials, importances are unreliable
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep came to.
+    """Results of a sweep.
 
     best: the completed trial with the highest score. entry: its settings as a table for a user's
-    zoo. importances: how much each setting mattered, as shares of 1; {} where there were too few
-    trials. picture: of these.
+    zoo. importances: the importance of each setting, as shares of 1; {} if there were too few
+    trials. picture: their plot.
     """
 
     folder: Path
@@ -42,19 +41,19 @@ class Swept:
 
     @property
     def ranked(self) -> list[SweepTrial]:
-        """The completed trials, the best first; then the others, in their order."""
+        """The completed trials, best first, followed by the others in order."""
         whole = [t for t in self.trials if t.state == COMPLETE]
         rest = [t for t in self.trials if t.state != COMPLETE]
         return [*sorted(whole, key=lambda t: -t.score), *rest]
 
     def flags(self) -> str:
-        """What `tandem train` is to be given, for the best trial's settings."""
+        """Return the flags of `tandem train` for the best trial's settings."""
         return Candidate("", self.best.settings, "").flags()
 
 
 def concluded(folder: Path, plan: Plan, study: Study, base: Settings) -> Swept:
-    """What the trials came to, with files in the folder. base: the settings that a run has where a
-    trial's say nothing."""
+    """Return the results of the trials and write the files to the folder. base: the settings of a
+    run that a trial does not override."""
     trials = study.trials()
     save_table(folder, plan, trials)
     whole = [t for t in trials if t.state == COMPLETE]
@@ -80,18 +79,18 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Settings) -> Swept:
 
 
 def few(trials: int) -> str:
-    """What to say of importances from this number of completed trials."""
+    """Return a remark on importances from too few completed trials, or ""."""
     return "" if trials >= FEW else f", from {trials} trials only"
 
 
 def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Settings) -> SweepTrial:
-    """Writes the best settings so far, with the options of the sweep, for `tandem train --config`.
-    Returns their trial. At least one of the trials must be complete."""
+    """Write the best settings so far, with the options of the sweep, for `tandem train --config`,
+    and return their trial. At least one of the trials must be complete."""
     best = max((t for t in trials if t.state == COMPLETE), key=lambda t: t.score)
     options = {f.name for f in fields(Options)} & {*(plan.asked or ())}
     data = {n: getattr(plan, n) for n in ("algorithm", "env", "framework", "device", "origin")}
     data |= {"env_kwargs": plan.env_kwargs or {}} | {f"own_{n}": True for n in plan.own}
-    data.pop("own_algorithm", None)  # whose name the command repeats
+    data.pop("own_algorithm", None)  # the command repeats its name
     data["settings"] = plain(apply(base, best.settings))
     data["options"] = {n: x for n, x in plan.given.items() if n in options}
     signed = data | {"signature": trust.signature(data, folder)}
@@ -100,7 +99,7 @@ def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Sett
 
 
 def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:
-    """Writes trials.csv, with a row for each trial."""
+    """Write trials.csv, with a row for each trial."""
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
     path, fix = folder / TABLE, plan.to_resume(folder)
     with writing(path, fix), path.open("w", encoding="utf-8", newline="") as file:
@@ -116,7 +115,7 @@ def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:
 
 
 def written(plan: Plan, settings: Settings, best: SweepTrial, trials: int) -> str:
-    """A table for a user's zoo: all settings that are not the algorithm's defaults."""
+    """Return a table for a user's zoo: all settings that differ from the algorithm's defaults."""
     own, defaults = plain(settings), plain(type(settings)())
     differ = {f.name: own[f.name] for f in fields(settings) if own[f.name] != defaults[f.name]}
     source = (
@@ -130,7 +129,7 @@ def written(plan: Plan, settings: Settings, best: SweepTrial, trials: int) -> st
 
 
 def _toml(value: object) -> str:
-    """A setting as TOML."""
+    """Return a setting as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
-"""The run of a trial, in a process of its own: it goes from evaluation to evaluation, and is asked
-after each whether it goes on."""
+"""The run of a trial in a separate process. It trains up to each evaluation and then waits for the
+decision to continue."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ from tandem.runs.session import Session
 from tandem.tuning.sweep_study import COMPLETE, FAILED, LOST, NOT_FINITE, REFUSED
 from tandem.workers.process import WorkerLost
 
-# besides the states of a trial that is over; BLOCKED: by what is no fault of its settings
+# in addition to the final states of a trial; BLOCKED: by a failure unrelated to its settings
 EVALUATED, STOPPED, BLOCKED = "evaluated", "stopped", "blocked"
 
 
 class Answer(NamedTuple):
-    """Where a trial is."""
+    """State of a trial."""
 
-    what: str  # one of those above, or COMPLETE, REFUSED, FAILED, LOST or NOT_FINITE
+    what: str  # EVALUATED, STOPPED, BLOCKED, COMPLETE, REFUSED, FAILED, LOST or NOT_FINITE
     env_steps: int = 0
-    mean: float = 0.0  # return of the evaluation
-    seconds: float = 0.0  # that it has trained
-    why: str = ""  # it was refused, or failed
+    mean: float = 0.0  # mean return of the evaluation
+    seconds: float = 0.0  # training time
+    why: str = ""  # reason if it was refused or failed
 
 
 class TrialRun:
-    """What `Process` makes: one trial after the other, since engines take seconds to start.
+    """Object created in a `Process`: runs one trial after another, since backends take seconds to
+    start.
 
-    A checkpoint that is written after an evaluation is written after it was answered for, and
-    whoever asked has written it down: none is forgotten by a kill.
+    The checkpoint after an evaluation is written only after the main process has recorded that
+    evaluation, so a kill loses none.
     """
 
     def __init__(self) -> None:
-        logging.getLogger("tandem").setLevel(logging.ERROR)  # notes are in each result.json
+        logging.getLogger("tandem").setLevel(logging.ERROR)  # each result.json has the notes
         self._session: Session | None = None
-        self._events: Any = None  # of the session, a generator
+        self._events: Any = None  # generator of the session's events
 
     def begin_trial(
         self, engine: object, arguments: dict[str, Any], out: Path, resume: dict[str, Any] | None
     ) -> Answer:
-        """Makes the run of these arguments of `train`, and trains it to its first evaluation.
-        resume: what a run is given to go on from its checkpoint in the folder `out`; None for one
-        that begins."""
+        """Create a run with these arguments of `train` and train it to its first evaluation.
+        resume: the arguments to resume from the checkpoint in the folder `out`; None for a new
+        run."""
         try:
             if resume is None:
                 self._session = trainer.session(**arguments, out=out)
@@ -65,13 +66,13 @@ class TrialRun:
                 self._session = trainer.session(resume=out, **resume)
         except (SettingError, MemoryBudgetError) as error:
             return Answer(REFUSED if resume is None else FAILED, why=str(error))
-        except Exception as error:  # whatever an environment comes up with
+        except Exception as error:  # an environment can raise anything
             return Answer(_kind(error), why=_told(error))
         self._events = self._session.events()
         return self.go_on()
 
     def go_on(self) -> Answer:
-        """Trains on, to the next evaluation or the end."""
+        """Continue training to the next evaluation or the end."""
         answer = self._trained()
         if answer.what != EVALUATED:
             self.leave()
@@ -96,7 +97,7 @@ class TrialRun:
             return self._at(_kind(error), why=_told(error))
 
     def leave(self) -> None:
-        """The trial is not worth more, or has ended."""
+        """Close a trial that was pruned or has ended."""
         if self._session is not None:
             self._session.train_loop.saves_when_left = False
             self._events.close()
@@ -111,8 +112,8 @@ class TrialRun:
 
 
 def _kind(error: BaseException | None) -> str:
-    """BLOCKED where files cannot be written or another process has the folder, LOST where processes
-    of the run were killed; else FAILED."""
+    """Return BLOCKED if files cannot be written or another process holds the folder, LOST if
+    processes of the run were killed, else FAILED."""
     if isinstance(error, WorkerError) and isinstance(lost := error.__context__, WorkerLost):
         return FAILED if lost.trace else LOST
     if isinstance(error, ResumeError) and not isinstance(error, UnrepeatableError):

@@ -1,4 +1,4 @@
-"""What is kept of a sweep in its folder: what was asked for, and Optuna's journal of the trials."""
+"""The folder of a sweep: its plan, and Optuna's journal of the trials."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ GP_NEEDS = ("torch", "scipy")
 
 COMPLETE, PRUNED, FAILED, REFUSED = "complete", "pruned", "failed", "refused"
 NOT_FINITE, RUNNING, LOST = "not finite", "running", "lost"
-# What Optuna calls these. It learns from those that were pruned, and not from those that failed:
-# that losses became infinite says something of the settings. A killed process (LOST) does not.
+# Optuna's names. It learns from pruned trials, but not from failed ones: infinite losses are
+# informative about the settings, a killed process (LOST) is not.
 STATES = {
     COMPLETE: "COMPLETE",
     PRUNED: "PRUNED",
@@ -46,7 +46,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for: sweep.json."""
+    """The arguments of a sweep, stored in sweep.json."""
 
     algorithm: str
     env: str
@@ -56,13 +56,13 @@ class Plan:
     pruner: str
     sampler: str
     space: list[JSONDict]
-    given: JSONDict  # settings and options of all trials, those of the sweep's own too
+    given: JSONDict  # settings and options of all trials, including the sweep's own
     device: str = "auto"
     env_kwargs: JSONDict | None = None
-    own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
-    origin: JSONDict = field(default_factory=dict)  # of the environment's id, as in config.json
-    asked: list[str] | None = None  # which of all these were asked for; older files do not say
-    signature: str = ""  # of its names, by the user who made it (`runs.trust`)
+    own: list[str] = field(default_factory=list)  # passed from Python, needed to resume
+    origin: JSONDict = field(default_factory=dict)  # of the environment id, see config.json
+    asked: list[str] | None = None  # names of the explicit arguments; None in older files
+    signature: str = ""  # of its names, by its user (`runs.trust`)
 
     @property
     def every(self) -> int:
@@ -71,22 +71,22 @@ class Plan:
 
     @property
     def evaluations(self) -> int:
-        """How many a trial has."""
+        """Number of evaluations per trial."""
         return max(1, int(self.given["steps"]) // self.every)
 
     def save(self, folder: Path) -> None:
-        """Writes it into the sweep's folder."""
+        """Write the plan to the sweep's folder."""
         signed = replace(self, signature=trust.signature(self.names, folder))
         write_json(folder / FILE, asdict(signed), self.to_resume(folder))
 
     @property
     def names(self) -> JSONDict:
-        """What may lead to code, as in a run's config.json."""
+        """The data that may lead to code, as in a run's config.json."""
         own_env = "env" in self.own
         return asdict(self) | {"own_env": own_env, "options": self.given}
 
     def to_resume(self, folder: Path) -> str:
-        """What to do where something ends the sweep that is no fault of a trial's."""
+        """Return advice after a failure that is not a trial's."""
         if not (folder / FILE).exists():
             return ELSEWHERE
         own = "".join(f", {name}=..." for name in self.own)
@@ -98,7 +98,7 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
-        """What `save` wrote. RunFolderError where there is none."""
+        """Return the plan that `save` wrote. Raises RunFolderError if there is none."""
         try:
             plan = cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
             if plan.framework not in ENGINES:
@@ -114,26 +114,27 @@ class Plan:
 
 @dataclass(frozen=True)
 class SweepTrial:
-    """A trial: what it trained with beside the settings of all, and what it came to."""
+    """A trial: its settings in addition to the shared ones, and its results."""
 
     number: int
-    state: str  # one of those above
+    state: str  # COMPLETE, PRUNED etc.
     settings: JSONDict
-    returns: list[float]  # of its evaluations
-    score: float  # the mean over their second half; of one that was pruned, the last of them
+    returns: list[float]  # one per evaluation
+    score: float  # mean over their second half; the last one if pruned
     seconds: float
-    why: str  # it failed, or was refused
-    steps: int = 0  # of the environment, that it has trained for
+    why: str  # reason if it failed or was refused
+    steps: int = 0  # environment steps trained
 
 
 def seed_of(seed: int, number: int) -> int:
-    """The seed that a trial trains with: above all that anyone would report by, and each another,
-    so that no seed's luck is found."""
+    """Return the seed of a trial. Each trial has a different one, and all lie above the seeds that
+    anyone reports results with, so that no lucky seed is selected."""
     return 2**31 + derived(seed, f"sweep, trial {number}")
 
 
 def check_sampler(name: str) -> None:
-    """SettingError for one that there is not, EngineError where it needs what is not installed."""
+    """Raise SettingError for an unknown sampler, EngineError if its dependencies are not
+    installed."""
     one_of("sampler", name, SAMPLERS)
     if name == "gp" and not all(map(find_spec, GP_NEEDS)):
         raise EngineError(
@@ -144,7 +145,7 @@ def check_sampler(name: str) -> None:
 
 
 class Study:
-    """The trials of a sweep, in Optuna's journal. One process at a time may have it."""
+    """The trials of a sweep, in Optuna's journal. Only one process at a time can open it."""
 
     def __init__(self, folder: Path, plan: Plan, space: Space) -> None:
         self.folder, self.plan, self.space = folder, plan, space
@@ -173,15 +174,15 @@ class Study:
             drawn, outside = space.as_they_are()
             if not outside and not self._study.get_trials(deepcopy=False):
                 self._study.enqueue_trial(drawn)
-        self.outside = outside  # settings that no trial can have as they are
+        self.outside = outside  # current settings that lie outside the space
 
     def close(self) -> None:
-        """Another process may have it."""
+        """Release the lock for other processes."""
         self._lock.release()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """The journal, maybe; Optuna says nothing meanwhile."""
+        """Guard code that may write the journal; silences Optuna."""
         log = optuna().logging
         before = log.get_verbosity()
         log.set_verbosity(log.ERROR)
@@ -206,18 +207,18 @@ class Study:
         return pruners.NopPruner()
 
     def _sampler(self, number: int) -> Any:
-        """What draws trial `number`: made anew for each, so that a sweep that was resumed draws as
-        it would have."""
+        """Return a new sampler for trial `number`, so that a resumed sweep proposes the same
+        trials."""
         samplers, seed = optuna().samplers, derived(self.plan.seed, f"sweep, sampler {number}")
         if self.plan.sampler == "random":
             return samplers.RandomSampler(seed=seed)
         kind = samplers.GPSampler if self.plan.sampler == "gp" else samplers.TPESampler
         return kind(seed=seed)
 
-    # Trials under way
+    # Running trials
 
     def ask(self) -> Trial:
-        """A new trial, with what it is to train with."""
+        """Return a new trial with its settings."""
         with self._writing():
             waiting = self._study.get_trials(deepcopy=False, states=(self._states.WAITING,))
             number = len(self._study.get_trials(deepcopy=False)) - len(waiting)
@@ -227,13 +228,13 @@ class Study:
             return trial
 
     def interrupted(self) -> list[Trial]:
-        """The trials that were under way when the sweep ended, and lost ones to retry. Optuna knows
-        them as running, and would leave them so for good."""
+        """Return the trials that were running when the sweep ended, and lost ones to retry. Optuna
+        would list them as running forever."""
         found = []
         with self._writing():
             for frozen in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
                 self._study.sampler = self._sampler(frozen.number)
-                # there is no public name for its number in the storage
+                # its number in the storage has no public name
                 trial = optuna().Trial(self._study, frozen._trial_id)
                 self._drawn(trial)
                 found.append(trial)
@@ -245,12 +246,13 @@ class Study:
         trial.set_user_attr("seed", seed_of(self.plan.seed, trial.number))
 
     def folder_of(self, trial: Trial) -> Path:
-        """That of the trial's run."""
+        """Return the folder of the trial's run."""
         return self.folder / TRIALS / f"{trial.number:04d}"
 
     def report(self, trial: Trial, env_steps: int, mean: float) -> bool:
-        """Notes an evaluation; whether the trial is to end there. It is numbered by the multiple of
-        `Plan.every` that it follows, so that trials whose blocks differ can be compared."""
+        """Record an evaluation and return True if the trial is to be pruned. Evaluations are
+        numbered by the preceding multiple of `Plan.every`, so that trials with different block
+        sizes can be compared."""
         number = env_steps // self.plan.every
         with self._writing():
             if number not in self.frozen(trial).intermediate_values:
@@ -260,7 +262,8 @@ class Study:
     def tell(
         self, trial: Trial, state: str, seconds: float = 0.0, why: str = "", steps: int = 0
     ) -> SweepTrial:
-        """A trial is over; one that is lost for the first time only until the sweep is resumed."""
+        """Record the end of a trial. A trial lost for the first time stays open until the sweep is
+        resumed."""
         with self._writing():
             if is_retried := state == LOST and self._trial(self.frozen(trial)).state != LOST:
                 why += "; retried once when the sweep is resumed"
@@ -274,14 +277,14 @@ class Study:
                 self._study.tell(trial, **told)
             return self._trial(self.frozen(trial))
 
-    # Trials so far
+    # All trials so far
 
     def frozen(self, trial: Trial) -> FrozenTrial:
-        """A trial as Optuna has kept it."""
+        """Return a trial as stored by Optuna."""
         return self._study.get_trials(deepcopy=False)[trial.number]
 
     def trials(self) -> list[SweepTrial]:
-        """All that were begun."""
+        """Return all trials that were started."""
         frozen = self._study.get_trials(deepcopy=False)
         return [self._trial(f) for f in frozen if f.state != self._states.WAITING]
 
@@ -300,19 +303,19 @@ class Study:
         )
 
     def importances(self) -> dict[str, float]:
-        """How much each setting mattered to be among the best tenth (PED-ANOVA, Watanabe et al.
-        2023), as shares of 1, the highest first; {} where too few trials were completed to say."""
+        """Return the importance of each setting for being among the best tenth (PED-ANOVA, Watanabe
+        et al. 2023), as shares of 1, the highest first; {} with too few completed trials."""
         with self._writing(), suppress(ValueError, RuntimeError):
             by_name = optuna().importance.get_param_importances(self._study)
             labels = {d.name: d.label for d in self.space.dimensions}
-            if len(set(by_name.values())) > 1:  # all alike is how it says that it does not know
+            if len(set(by_name.values())) > 1:  # equal values mean unknown
                 return {labels[name]: share for name, share in by_name.items()}
         return {}
 
 
 def _mend(journal: Path) -> None:
-    """Takes away what only a process leaves that was killed while it wrote: half of a line, and
-    Optuna's lock."""
+    """Remove the traces of a process killed while writing: an incomplete line, and Optuna's
+    lock."""
     Path(f"{journal}.lock").unlink(missing_ok=True)
     if journal.is_file():
         text = journal.read_bytes()

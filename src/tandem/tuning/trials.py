@@ -1,5 +1,5 @@
-"""Trainings of an agent on trial: each begins from the same state, and leaves none of it changed,
-whatever ends it."""
+"""Trial trainings of an agent: each starts from the same state and leaves the agent unchanged,
+however it ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METRICS = ("reward", "loss")
 
 @dataclass(frozen=True)
 class TrialArguments:
-    """How an agent is trained on trial: arguments of `find` that are those of `train`."""
+    """Arguments of a trial training: those that `find` shares with `train`."""
 
     train_loss: object = None
     pool_network: bool = True
@@ -42,8 +42,8 @@ class TrialArguments:
     strategy: object = None
 
     def of(self, agent: BaseAgent) -> dict[str, Any]:
-        """Returns them for the agent's `train`, or with a strategy for `distributed_training`.
-        SettingError for what its framework has not."""
+        """Return the arguments of the agent's `train`, or of `distributed_training` with a
+        strategy. Raises SettingError for those that its framework does not support."""
         arguments = dict(vars(self))
         if self.strategy is None:
             arguments.pop("strategy")
@@ -55,21 +55,21 @@ class TrialArguments:
                     "a Keras metric for tandem.RL agents only; others use the mean loss",
                     "leave train_loss out.",
                 )
-            arguments.pop("jit_compile")  # there is nothing to compile
+            arguments.pop("jit_compile")  # nothing to compile
         return arguments
 
 
 class TrialResult(NamedTuple):
-    """What a trial came to: the return and the mean loss of each episode."""
+    """Result of a trial: the return and the mean loss of each episode."""
 
     rewards: list[float]
     losses: list[float]
     seconds: float
-    fault: str = ""  # why it ended early: what was not finite
+    fault: str = ""  # if it ended early: what was not finite
 
     def score(self, metrics: str) -> float:
-        """Returns the mean reward or loss; the worst there is, of a trial with a fault or without
-        an episode."""
+        """Return the mean reward or loss; the worst possible value for a trial with a fault or
+        without an episode."""
         values = self.rewards if metrics == "reward" else self.losses
         if self.fault or not values:
             return -float("inf") if metrics == "reward" else float("inf")
@@ -78,20 +78,20 @@ class TrialResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept(checkpoint.Checkpoint):
-    """A checkpoint that is in memory only."""
+    """A checkpoint held only in memory."""
 
     groups: checkpoint.Groups
 
     def group(self, name: str) -> dict[str, AnyArray]:
-        """The arrays of one group."""
+        """Return the arrays of one group."""
         return dict(self.groups[name])
 
 
 class Trials:
-    """Trains an agent on trial.
+    """Trial trainings of an agent.
 
-    Environments are copied for each trial. No file is written, and `criterion` and `patience` end
-    none; the agent's callbacks are called.
+    Environments are copied for each trial. No file is written, and `criterion` and `patience` do
+    not apply; the agent's callbacks are called.
     """
 
     def __init__(self, agent: BaseAgent, optimizers: Iterable[object], arguments: TrialArguments):
@@ -103,8 +103,8 @@ class Trials:
         self.optimizers = [as_list(one) for one in optimizers]
         self.set_arguments = agent._set_arguments("find")
         self._others = (agent.prioritized_replay, arguments.train_loss)
-        self._copied = True  # whether environments could be
-        agent._start_size()  # which is looked up in a training that trials take away
+        self._copied = True  # the environments could be copied
+        agent._start_size()  # looked up in the training that trials remove
         with self._scope():
             self._build()
             self._before = self._snapshot()
@@ -117,15 +117,15 @@ class Trials:
         num_updates: int | None = None,
         goes_on: bool = False,
     ) -> TrialResult:
-        """Returns what the agent comes to with this optimizer, or these, and afterwards it is as
-        before. goes_on: the trial begins with the pool and the optimizer's state that training has
-        come to, instead of an empty pool."""
+        """Train the agent with this optimizer (or these), return the result, and restore the agent.
+        goes_on: start with the pool and the optimizer state of previous training instead of an
+        empty pool."""
         agent, before = self.agent, self.agent._assembly
         try:
             env = self._environments()
             agent._restored = self._kept(before) if goes_on else None
             agent._assembly = agent._rotation = agent._rotation_state = None
-            agent._layout = None  # devices of its own
+            agent._layout = None  # the trial gets its own devices
             agent.path = agent.patience = None
             agent._adjusted = copy.deepcopy(agent._adjusted)
             agent.stop_training = False
@@ -139,7 +139,7 @@ class Trials:
                 self._end()
 
     def _end(self) -> None:
-        """The agent is as before. A signal that comes meanwhile waits until it is."""
+        """Restore the agent. A signal that arrives meanwhile is raised afterwards."""
         came: list[str] = []
         with Signals(came.append):
             made, self.agent._assembly = self.agent._assembly, None
@@ -158,14 +158,14 @@ class Trials:
 
     def _snapshot(self) -> Snapshot:
         arguments = self.set_arguments
-        # before the agent: what is reached from it is the user's own
+        # visited before the agent, through which only the user's own objects are followed
         roots = [x for x in (*self._others, self.agent) if x is not None]
         more = [*as_list(arguments.policy), *as_list(arguments.noise)]
         return Snapshot(*roots, *more, *flat(self.optimizers))
 
     def _build(self) -> None:
-        """Builds networks and optimizers that are built only when they are first used: a state
-        that is not there yet cannot be gone back to."""
+        """Build networks and optimizers that are otherwise built on first use: a state that does
+        not exist yet cannot be restored."""
         modules = reach(self.agent).modules.values()
         if not any(is_unbuilt(x) for x in (*modules, *flat(self.optimizers))):
             return
@@ -178,26 +178,26 @@ class Trials:
             before.restore()
 
     def _kept(self, assembly: Assembly | None) -> Kept | None:
-        """Returns where the training is, but for its episodes under way; None before there was
-        any."""
+        """Return the state of the training without its running episodes; None before any
+        training."""
         agent = self.agent
         if assembly is not None:
             with assembly:
                 data, groups = agent_checkpoint.whole(agent, assembly, agent._saves_pools)
-        elif agent._restored is not None:  # and not trained since
+        elif agent._restored is not None:  # restored and not trained since
             data, groups = agent_checkpoint.whole_untrained(agent, agent._restored)
         else:
             return None
         loop = broken_off(data["loop"])
-        # what the agent has got since then is as it is
+        # current values of the agent's variables take precedence
         now = held(reach(agent))
         current = dict(zip(now, read(now.values()), strict=True))
         groups = groups | {"engine": groups["engine"] | current}
         return Kept(agent_checkpoint.as_path("memory"), data | {"loop": loop}, groups)
 
     def _environments(self) -> object:
-        """Returns copies of the agent's environments; themselves, where they cannot be copied and
-        none is amid an episode. SettingError where one is."""
+        """Return copies of the agent's environments, or the originals if they cannot be copied and
+        have no episode running. Raises SettingError if one has."""
         try:
             return copy.deepcopy(self.agent.env)
         except Exception as error:
@@ -215,8 +215,8 @@ class Trials:
 def train_agent(
     agent: BaseAgent, arguments: dict[str, Any], optimizer: object, episodes: int | None
 ) -> TrialResult:
-    """Trains an agent by arguments that `TrialArguments.of` gave, and returns what it came to.
-    Prints nothing."""
+    """Train an agent with arguments from `TrialArguments.of` and return the result. Prints
+    nothing."""
     name = "distributed_training" if "strategy" in arguments else "train"
     rewards, losses = len(agent.reward_list), len(agent.loss_list)
     began, fault = perf_counter(), ""
@@ -229,8 +229,8 @@ def train_agent(
 
 
 def layout_of(agent: BaseAgent, strategy: object) -> Any:
-    """Returns the devices of a strategy; None without one. SettingError for an agent that was not
-    made in its scope."""
+    """Return the devices of a strategy; None without one. Raises SettingError if the agent was not
+    created in its scope."""
     if strategy is None:
         return None
     layout = agent._layout_of(strategy)
