@@ -1,1 +1,1 @@
-"""What is made of runs: plots, comparisons, reports, animations and exported agents."""
+"""Output made from runs: plots, comparisons, reports, animations and exported agents."""

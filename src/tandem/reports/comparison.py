@@ -1,5 +1,5 @@
-"""Runs of several algorithms compared, over seeds and environments, by the measures of Agarwal et
-al. 2021 (arXiv:2108.13264) with stratified bootstrap intervals (`math/statistics.py`)."""
+"""Comparison of algorithms over seeds and environments, with the measures of Agarwal et al. 2021
+(arXiv:2108.13264) and stratified bootstrap intervals (`math/statistics.py`)."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ METRICS: dict[str, Callable[[Array], Array]] = {
     "median": statistics.median_of_tasks,
     "optimality gap": statistics.optimality_gap,
 }
-GAP = "optimality gap"  # of normalised scores alone
+GAP = "optimality gap"  # for normalized scores only
 LEVEL = 0.95
-POINTS = 101  # of a performance profile
-PROFILE_SAMPLES = 2000  # resamples of a profile at most, as rliable's
+POINTS = 101  # in a performance profile
+PROFILE_SAMPLES = 2000  # maximum resamples for a profile, as in rliable
 
-Scores = Mapping[str, Mapping[str, float]]  # by environment: "random" and "reference"
+Scores = Mapping[str, Mapping[str, float]]  # per environment, "random" and "reference"
 
 
 class Estimate(NamedTuple):
-    """A measure and the ends of its 95 % interval, NaN where there is none."""
+    """A measure and the ends of its 95 % interval, NaN if there is none."""
 
     value: float
     low: float
@@ -53,13 +53,13 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What comparing came to.
+    """Result of a comparison.
 
-    environments: the M that all groups have. scores: by group, [R, M]: R runs of each environment,
-    normalised where `normalised`. metrics: by group, then by the names in `METRICS`. thresholds
-    [T], profiles: by group, the share of runs above each, with its band. improvements: by pair of
-    groups (X, Y), how likely a run of X is better than one of Y. notes: what is to be known before
-    anything is concluded.
+    environments: the M environments that all groups share. scores: by group, [R, M] for R runs in
+    each environment, normalized if `normalised`. metrics: by group, then by name in `METRICS`.
+    thresholds: [T]. profiles: by group, the share of runs above each threshold, with its band.
+    improvements: by pair of groups (X, Y), the probability that a run of X is better than one of Y.
+    notes: cautions for the interpretation.
     """
 
     environments: tuple[str, ...]
@@ -74,7 +74,7 @@ class Comparison:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        """The tables, and the notes."""
+        """Return the tables and the notes."""
         lines = [self.title, ""]
         names = list(next(iter(self.metrics.values())))
         rows = [
@@ -93,18 +93,18 @@ class Comparison:
 
     @property
     def title(self) -> str:
-        """What is compared, on one line."""
+        """The compared scores on one line."""
         envs = self.environments
         where = envs[0] if len(envs) == 1 else f"{len(envs)} environments"
         return f"{self.score}, {where}, {self.which} checkpoint of each run"
 
     @property
     def score(self) -> str:
-        """What a score is."""
+        """The name of a score."""
         return "normalised score" if self.normalised else "return"
 
     def verdict(self, x: str, y: str) -> str:
-        """What the interval of a pair's probability of improvement says, in words."""
+        """Return in words what the interval of a pair's probability of improvement shows."""
         found, runs = self.improvements[x, y], (len(self.scores[x]), len(self.scores[y]))
         if is_too_few(*runs, len(self.environments)):
             return "too few runs to tell"
@@ -113,7 +113,7 @@ class Comparison:
         return f"{y} is better" if found.high < 0.5 else "not told apart"
 
     def to_json(self) -> JSONDict:
-        """All of it as JSON data; NaN is null."""
+        """Return all results as JSON data; NaN becomes null."""
         profiles = {
             group: dict(zip(("share", "low", "high"), map(_plain, parts), strict=True))
             for group, parts in self.profiles.items()
@@ -138,7 +138,7 @@ class Comparison:
         }
 
     def draw(self, out: str | Path) -> Path:
-        """Writes one picture of all of it: .png, .svg or .pdf."""
+        """Write all results as one figure: .png, .svg or .pdf."""
         names = list(next(iter(self.metrics.values())))
         return plots.comparison(
             {name: {g: each[name] for g, each in self.metrics.items()} for name in names},
@@ -161,21 +161,25 @@ def compare(
     samples: int = 50_000,
     seed: int = 0,
 ) -> Comparison:
-    """Compares algorithms by the final scores of their runs: interquartile mean, mean, median,
-    optimality gap, performance profiles and probability of improvement, by the definitions of
-    rliable, each with a 95 % interval of the stratified bootstrap.
+    """Compare algorithms by the final scores of their runs: interquartile mean, mean, median,
+    optimality gap, performance profiles and probability of improvement, as defined by rliable, each
+    with a 95 % stratified bootstrap interval.
 
-    folders: runs, folders of seeds, or folders of those. against: the same of a baseline, which
-    each other group is compared with; without it each is compared with each.
-    scores: a TOML file, or a mapping, that has for each environment a `random` and a `reference`
-    score, which become 0 and 1; several environments need it.
-    which: the score of a run is that of its "best" or its "last" checkpoint, over the episodes that
-    chose neither (result.json).
-    by: runs of one "algorithm" and framework are a group, or those of one "folder" of `folders`.
-    samples, seed: of the bootstrap; a profile has 2,000 resamples at most.
+    Args:
+        folders: Runs, folders of seeds, or folders of those.
+        against: The same for a baseline, to which each other group is compared; None: compare all
+            pairs.
+        scores: A TOML file, or a mapping, with a `random` and a `reference` score for each
+            environment, which are normalized to 0 and 1; required for several environments.
+        which: Score each run by its "best" or its "last" checkpoint, on the episodes that chose
+            neither (result.json).
+        by: Group the runs of one "algorithm" and framework, or those of one "folder" in `folders`.
+        samples: Bootstrap resamples; at most 2,000 for a profile.
+        seed: The seed of the bootstrap.
 
-    RunFolderError for what is no run, or one that is not complete; SettingError for runs that
-    cannot be compared: the message says why.
+    Raises:
+        RunFolderError: A folder is not a run, or the run is incomplete.
+        SettingError: The runs cannot be compared; the message gives the reason.
     """
     one_of("which", which, WHICH)
     one_of("by", by, WAYS)
@@ -191,7 +195,7 @@ def compare(
         matrices = {n: (m - spans[0]) / (spans[1] - spans[0]) for n, m in matrices.items()}
     chosen = {n: f for n, f in METRICS.items() if n != GAP or spans is not None}
     if len(environments) == 1:
-        del chosen["median"]  # of the means of environments: one mean
+        del chosen["median"]  # the median over a single environment is its mean
     metrics = {}
     for name, matrix in matrices.items():
         of_all = [_all_of(chosen)(matrix), *_interval(_all_of(chosen), [matrix], samples, seed)]
@@ -235,7 +239,8 @@ def compare(
 
 
 def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) -> Any:
-    """[2, M]: the random and the reference score of each environment; None without a file."""
+    """Return the random and the reference score of each environment, [2, M]; None without a
+    file."""
     if scores is None:
         if len(environments) > 1:
             raise SettingError(
@@ -276,14 +281,14 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def _all_of(metrics: Mapping[str, Callable[[Array], Array]]) -> Callable[[Array], Array]:
-    """[..., R, M] -> [..., K]: all at once, of the same resamples."""
+    """Return a function [..., R, M] -> [..., K] that computes all metrics on the same resamples."""
     return lambda scores: np.stack([metric(scores) for metric in metrics.values()], axis=-1)
 
 
 def _interval(
     statistic: Callable[..., Array], matrices: list[Array], samples: int, seed: int
 ) -> tuple[Array, Array]:
-    """The 95 % interval; NaN where a group has a single run, and nothing is known of others."""
+    """Return the 95 % interval; NaN if a group has a single run, since its variation is unknown."""
     if min(len(matrix) for matrix in matrices) == 1:
         none = np.full_like(np.asarray(statistic(*matrices)), nan, dtype=np.float64)
         return none, none
@@ -293,7 +298,8 @@ def _interval(
 
 
 def _thresholds(matrices: dict[str, Array], normalised: bool) -> Array:
-    """Of the profiles: from below the lowest score, or 0, to the highest."""
+    """Return the thresholds of the profiles: from just below the lowest score, or 0, to the
+    highest."""
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     low, high = every.min(), every.max()
     low = min(low, 0.0) if normalised else low
@@ -301,13 +307,13 @@ def _thresholds(matrices: dict[str, Array], normalised: bool) -> Array:
     return np.linspace(low - span / 50, low + span, POINTS)
 
 
-# --- what is to be known before anything is concluded ---------------------------------------------
+# --- notes ----------------------------------------------------------------------------------------
 
 
 def is_too_few(x: int, y: int, tasks: int) -> bool:
-    """Whether so many runs of X and Y in each environment cannot tell which is better: an interval
-    of fewer than five runs is not to be relied on, and where even a clean win is not rare by
-    chance, nothing is."""
+    """Return True if this number of runs of X and Y in each environment cannot show which is
+    better: intervals of fewer than five runs are unreliable, and so is any verdict if even a clean
+    win is not rare by chance."""
     return min(x, y) < FEW or statistics.chance_of_clean_win(x, y, tasks) > 1 - LEVEL
 
 
@@ -329,7 +335,7 @@ def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) 
     for x, y in pairs:
         sizes = (*matrices[x].shape, len(matrices[y]))
         if 1 in (sizes[0], sizes[2]):
-            continue  # said above
+            continue  # see the note above
         chance = statistics.chance_of_clean_win(sizes[0], sizes[2], sizes[1])
         if chance > 1 - LEVEL:
             notes.append(
@@ -340,7 +346,7 @@ def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) 
 
 
 def _steps(grouped: Groups, environments: tuple[str, ...]) -> list[str]:
-    """Where groups were not trained equally long."""
+    """Return notes on groups that were not trained for the same number of steps."""
     notes = []
     for env in environments:
         steps = {
@@ -353,11 +359,11 @@ def _steps(grouped: Groups, environments: tuple[str, ...]) -> list[str]:
     return notes
 
 
-# --- showing --------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """The rows of a table as lines, its columns under one another."""
+    """Return the rows of a table as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
@@ -366,7 +372,7 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _plain(numbers: Any) -> Any:
-    """Numbers as lists, NaN as None."""
+    """Return numbers as lists, with NaN as None."""
     array = np.asarray(numbers, np.float64)
     if array.ndim:
         return [_plain(each) for each in array]

@@ -1,4 +1,4 @@
-"""Agents as files that need no tandem: NumPy arrays with a plan, or an ONNX graph."""
+"""Export of agents to files that need no tandem: NumPy arrays with a plan, or an ONNX graph."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tandem.runs.loading import load
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
-ROWS = 200  # random observations that an ONNX file is tried with
+ROWS = 200  # number of random observations to test an ONNX file with
 
 
 class Exported(NamedTuple):
-    """The file, and how to use it. `verified`: the file was run and gave what the agent gives; only
-    ONNX can be."""
+    """The exported file, and how to use it. `verified`: the file was run and its results match the
+    agent's; only for ONNX."""
 
     file: Path
     how: str
@@ -46,15 +46,17 @@ def export(
     network: Any = None,
     algorithm: type[Algorithm] | None = None,
 ) -> Exported:
-    """Writes an agent as a file that needs no tandem.
+    """Write an agent to a file that needs no tandem.
 
-    agent: a live one, or the folder of a run or a checkpoint.
-    out: the file; its ending says the format, .npz (NumPy arrays and a plan) or .onnx.
-    to: "numpy" or "onnx", where the ending does not say it.
-    network, algorithm: as `tandem.load` takes them, for a folder of a run with layers or an
-    algorithm of its user's own.
+    Args:
+        agent: A live agent, or the folder of a run or a checkpoint.
+        out: The file; its suffix selects the format, .npz (NumPy arrays and a plan) or .onnx.
+        to: "numpy" or "onnx", to override the suffix.
+        network: As in `tandem.load`, for the folder of a run with custom layers.
+        algorithm: As in `tandem.load`, for the folder of a run of a custom algorithm.
 
-    UnknownNameError for another format; else as `to_numpy` and `to_onnx` raise.
+    Raises:
+        UnknownNameError: The format is unknown. Further errors: see `to_numpy` and `to_onnx`.
     """
     if not isinstance(agent, Agent):
         agent = load(agent, network=network, algorithm=algorithm)
@@ -73,9 +75,10 @@ def export(
 
 
 def to_numpy(agent: Agent, out: Path) -> Exported:
-    """Writes an .npz: the weights by place and name, and the text `plan`, a JSON list of layers.
+    """Write an .npz file: the weights by layer index and name, and the text `plan`, a JSON list of
+    layers.
 
-    NetworkError where the network's layers are not known, RunFolderError where the file cannot be
+    Raises NetworkError if the network has unknown layers, RunFolderError if the file cannot be
     written.
     """
     twin = _network(agent)
@@ -97,16 +100,16 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
 
 
 def to_onnx(agent: Agent, out: Path) -> Exported:
-    """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the
-    environment takes it) and `output` (what the network says). With a memory from `state` [batch,
-    size] too, zeros where an episode begins, to `next_state`. Run with onnxruntime, if that is
-    installed, and compared with the agent.
+    """Write an ONNX graph from a batch of observations to `action` (the best one, as the
+    environment takes it) and `output` (the network's output). Recurrent policies also map `state`
+    [batch, size], zeros at the start of an episode, to `next_state`. If onnxruntime is installed,
+    the graph is run and compared to the agent.
 
-    A network of layers that are not known here is written by its framework's own exporter: by
-    torch.onnx, or by Keras, which needs tf2onnx on TensorFlow and jax2onnx on JAX.
+    A network of unknown layers is exported by its framework: torch.onnx, or Keras, which needs
+    tf2onnx on TensorFlow and jax2onnx on JAX.
 
-    NetworkError for layers that ONNX has not, or entries with an output's name, EngineError without
-    onnx or the exporter, RunFolderError where the file cannot be written.
+    Raises NetworkError for layers without an ONNX equivalent or observation entries named like an
+    output, EngineError without onnx or the exporter, RunFolderError if the file cannot be written.
     """
     network, action = _network(agent), agent.action
     size = state_size(agent.settings)
@@ -122,7 +125,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     obs = entering = _observations(agent.observation)
     policy = agent.algorithm.distribution(agent.settings, action)
-    if isinstance(policy, ImplicitValues):  # the fractions that it acts by are in the graph
+    if isinstance(policy, ImplicitValues):  # the graph contains its acting fractions
         entering = policy.entering(obs)
         names = {"obs": names, "fractions": graph.constant(entering["fractions"])}
     inputs = (
@@ -171,7 +174,8 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
 
 
 def _asked(observation: Any) -> tuple[str, str]:
-    """A graph's inputs, as a program has to give them: their shapes, and the entries of a dict."""
+    """Return a graph's inputs as a program must pass them: their shapes, and the entries of a
+    dict."""
 
     def shape(leaf: Any) -> str:
         return f"[{', '.join(map(str, ('batch', *leaf.shape)))}]"
@@ -190,7 +194,8 @@ FORMATS: dict[str, Callable[[Agent, Path], Exported]] = {"numpy": to_numpy, "onn
 
 
 def _network(agent: Agent) -> Any:
-    """The one network that acts: a twin without its framework, or what has a method `onnx`."""
+    """Return the only acting network: a twin without its framework, or an object with a method
+    `onnx`."""
     if agent.algorithm.team:
         raise NetworkError(
             f"{agent.name} is a team, whose network sees each agent separately.",
@@ -215,11 +220,11 @@ def _network(agent: Agent) -> Any:
 
 
 def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[str, Array]) -> bool:
-    """Whether the model was run on these observations, its inputs being `given`, and gave what the
-    network gives, which is `expected`, and the agent's actions and states."""
+    """Return True if the model was run on these observations, with the inputs `given`, and its
+    results match the network's output (`expected`) and the agent's actions and states."""
     try:
         output = onnx.run(model, given)
-    except Exception as error:  # onnxruntime's, for what an exporter wrote
+    except Exception as error:  # from onnxruntime, for an exporter's graph
         raise NetworkError(
             f"onnxruntime cannot run the ONNX graph of {agent.name}: {str(error).strip()[:300]}",
             "operations that onnxruntime supports, as written by the framework's exporter",
@@ -234,11 +239,11 @@ def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[s
     else:
         action = agent.act(obs)
     if action.dtype.kind == "f":
-        # the agent's are rounded to its space's dtype
+        # the agent's actions are rounded to its space's dtype
         near = max(1e-4, float(np.finfo(action.dtype).eps))
         agreed = agreed and np.allclose(output["action"], action, rtol=near, atol=near)
     else:
-        # of equally good choices either may be taken
+        # ties between equally good choices may differ
         agreed = agreed and np.mean(output["action"] == action) > 0.9
     if not agreed:
         worst = float(np.max(np.abs(output["output"] - expected)))
@@ -251,7 +256,7 @@ def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[s
 
 
 def _observations(spec: Spec) -> Tree:
-    """Random ones, [ROWS, ...]."""
+    """Return random observations, [ROWS, ...]."""
     rng = np.random.default_rng(0)
     if isinstance(spec, dict):
         return {k: _observation(rng, s) for k, s in spec.items()}
@@ -273,7 +278,7 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
 
 
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
-    """A page of Python that reads the file: plain NumPy where the layers are simple ones."""
+    """Return Python code that reads the file: plain NumPy if the layers are simple."""
     if isinstance(twin.plan[0], Recurrent):
         size = twin.plan[0].cell.size
         return HOW_RECURRENT.format(file=out, meaning=_meaning(agent), size=size)
@@ -291,7 +296,7 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
 
 
 def _meaning(agent: Agent) -> str:
-    """What the network's output says."""
+    """Return a description of the network's output."""
     policy = agent.algorithm.distribution(agent.settings, agent.action)
     if agent.action.kind == "box":
         if isinstance(policy, Beta):
@@ -328,7 +333,7 @@ def _meaning(agent: Agent) -> str:
     )
 
 
-STEPS = {  # layer -> what it does, in NumPy; `w(name)` is one of its weights
+STEPS = {  # layer -> its NumPy code; `w(name)` is one of its weights
     "Cast": 'x = np.asarray(x, np.float32).reshape(-1, layer["width"])',
     "Dense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))',
     "NoisyDense": 'x = activations[layer["activation"]](x @ w("kernel") + w("bias"))  # without '

@@ -1,5 +1,5 @@
-"""Learning curves of runs as pictures: Matplotlib's objects only, without pyplot, global state or a
-display. Curves of agents' episodes are pyplot's figures."""
+"""Plots of runs. Learning curves use Matplotlib objects only, without pyplot, global state or a
+display; plots of agents' episodes are pyplot figures."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colour-blind safe palette of Okabe and Ito, 2008
+# color-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-KEYS = ("algorithm", "env", "framework")  # runs alike in these, and in settings, are one group
+KEYS = ("algorithm", "env", "framework")  # runs with equal values, and equal settings, form a group
 SUFFIXES = (".png", ".svg", ".pdf")
 SCALES = ("linear", "log")
-LABEL = 60  # characters of a line in a legend
-POINTS = 200  # of the common grid on which runs are brought together
+LABEL = 60  # maximum characters per line of a legend
+POINTS = 200  # on the common grid to which runs are interpolated
 
 
 @contextmanager
 def _on_white() -> Iterator[None]:
-    """Draws in Matplotlib's own style, whatever the program's is: dark text on white is readable on
-    dark pages, too."""
+    """Draw in Matplotlib's default style, regardless of the program's: dark text on white is
+    readable on dark pages, too."""
     from matplotlib import style
 
     with style.context("default"):
@@ -44,21 +44,21 @@ def _on_white() -> Iterator[None]:
 def curve(
     folders: Sequence[Path], out: Path, *, individual: bool = False, title: str | None = None
 ) -> Path:
-    """Draws the learning curve of one run, or of several together, and writes it by the suffix of
-    `out` (png, svg, pdf).
+    """Plot the learning curve of one run, or of several together, and write it in the format of the
+    suffix of `out` (png, svg, pdf).
 
     One run: the evaluations with a band of one standard deviation, and the return of the training
-    episodes. Several: for every group of runs with the same algorithm, environment, framework and
-    settings the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`),
-    with fewer than five runs from the lowest to the highest, on a common grid of environment steps;
-    `individual=True` draws each run by itself instead. Raises SettingError for another suffix,
-    RunFolderError for a folder that is not a run or has nothing to draw yet.
+    episodes. Several: for each group of runs with the same algorithm, environment, framework and
+    settings, the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`),
+    or with fewer than five runs the range from lowest to highest, on a common grid of environment
+    steps; `individual=True` plots each run separately instead. Raises SettingError for another
+    suffix, RunFolderError for a folder that is not a run or has nothing to plot yet.
     """
     if not folders:
         raise SettingError(
             "no folder was given.", "the folder of at least one run", "name one, such as runs/ppo."
         )
-    out = as_picture(out)  # before anything is read
+    out = as_picture(out)  # check before reading anything
     return curve_of([Run(x) for x in folders], out, individual=individual, title=title)
 
 
@@ -66,7 +66,7 @@ def curve(
 def curve_of(
     runs: Sequence[Run], out: Path, *, individual: bool = False, title: str | None = None
 ) -> Path:
-    """`curve` of runs that are read already, with a path that is a picture's."""
+    """Plot `curve` for runs that are already loaded; `out` must have the suffix of a figure."""
     figure, axes = _axes()
     heading = (
         _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, list(runs), individual)
@@ -82,9 +82,9 @@ def curve_of(
 
 
 def as_picture(out: Path) -> Path:
-    """The path of a picture. SettingError for a suffix that there is no format of."""
+    """Return the path of a figure. Raises SettingError for an unsupported suffix."""
     out = Path(out)
-    # without one, Matplotlib would choose it, and write another file than this
+    # without a suffix, Matplotlib would append one and write a different file
     if out.suffix.lower() not in SUFFIXES:
         raise SettingError(
             f"cannot write {out.name!r}.",
@@ -95,13 +95,13 @@ def as_picture(out: Path) -> Path:
 
 
 def _saved(figure: Figure, out: Path) -> Path:
-    """Writes a picture. RunFolderError where that cannot be."""
+    """Write a figure. Raises RunFolderError on failure."""
     with writing(out):
         figure.savefig(out, dpi=200)
     return out
 
 
-Interval = tuple[float, float, float]  # a value with both ends
+Interval = tuple[float, float, float]  # value, low, high
 
 
 @_on_white()
@@ -115,16 +115,16 @@ def comparison(
     title: str,
     score: str,
 ) -> Path:
-    """Draws algorithms side by side, as rliable does (Agarwal et al. 2021): a field for each metric
-    with the interval of each algorithm; performance profiles with bands; and, where there are
-    pairs, probabilities of improvement. An end that is NaN is not drawn.
+    """Plot algorithms side by side, as rliable does (Agarwal et al. 2021): a panel for each metric
+    with the interval of each algorithm; performance profiles with bands; and, if there are pairs,
+    probabilities of improvement. Ends that are NaN are not plotted.
 
-    metrics: by their names, then by algorithm. profiles: [T] by algorithm. improvements: by the
-    names of pairs. score: what the scores are, for the axes.
+    metrics: by metric, then by algorithm. profiles: [T] by algorithm. improvements: by pair. score:
+    the name of the scores, for the axes.
     """
     from matplotlib.figure import Figure
 
-    fields_of: dict[str, tuple[str, Mapping[str, Interval]]] = {}  # alike are one
+    fields_of: dict[str, tuple[str, Mapping[str, Interval]]] = {}  # equal metrics share a panel
     for name, each in metrics.items():
         before = fields_of.get(key := str(dict(each)))
         fields_of[key] = f"{before[0]}, {name}" if before else name, each
@@ -156,7 +156,7 @@ def comparison(
 def _intervals(
     axes: Axes, each: Mapping[str, Interval], labelled: bool, colours: Sequence[str] = COLOURS
 ) -> None:
-    """Values with their intervals, one below the other."""
+    """Plot values with their intervals, one below another."""
     for i, (value, low, high) in enumerate(each.values()):
         colour = colours[i % len(colours)]
         axes.plot([low, high], [i, i], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt")
@@ -179,9 +179,8 @@ def _plain(axes: Axes) -> None:
 
 
 def episodes(series: Mapping[str, Sequence[float]]) -> Figure:
-    """A matplotlib figure of numbers that there is one of for each episode, each series by its name
-    in axes of its own; shown where there is a screen. It is pyplot's current figure, so that
-    `plt.savefig` writes it."""
+    """Return a matplotlib figure of values per episode, with one panel per named series; shown if
+    there is a display. It is pyplot's current figure, so that `plt.savefig` writes it."""
     figure, shown = _current_figure(0.6 + 3.2 * len(series))
     for i, (name, values) in enumerate(series.items()):
         axes = figure.add_subplot(len(series), 1, i + 1)
@@ -199,18 +198,18 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Figure:
     return figure
 
 
-_unseen: list[Figure] = []  # the latest figure that there was no screen for
+_unseen: list[Figure] = []  # the latest figure created without a display
 
 
 def _current_figure(height: float) -> tuple[Figure, bool]:
-    """Returns a new figure, which is pyplot's current one, and whether there is a screen for it."""
+    """Return a new figure, which is pyplot's current one, and whether there is a display for it."""
     from matplotlib import pyplot as plt
 
-    # here, since it brings environments, which `tandem --help` needs not
+    # imported here because it imports environments, which `tandem --help` does not need
     from tandem.reports.animation import has_display
 
     shown = has_display()
-    while _unseen and not shown:  # pyplot lets go of the one before; whoever holds it keeps it
+    while _unseen and not shown:  # release pyplot's reference to the previous one
         plt.close(_unseen.pop())
     figure = plt.figure(figsize=(7.2, height), layout="constrained")
     if not shown:
@@ -226,8 +225,8 @@ def series(
     x_scale: str = "linear",
     y_lim: tuple[float, float] | None = None,
 ) -> Figure:
-    """A matplotlib figure of numbers y by numbers x, points joined by lines; shown where there is a
-    screen. It is pyplot's current figure, as that of `episodes` is."""
+    """Return a matplotlib figure of y over x, with points joined by lines; shown if there is a
+    display. It is pyplot's current figure, as in `episodes`."""
     from matplotlib.ticker import MaxNLocator
 
     one_of("x_scale", x_scale, SCALES)
@@ -250,8 +249,8 @@ Curves = list[tuple[AnyArray, AnyArray]]  # (steps, returns) of each run
 
 @_on_white()
 def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
-    """Draws the learning curves of trials by their names: the interquartile mean over the runs of
-    each, with its band; and writes the picture."""
+    """Plot the learning curves of trials by name, as the interquartile mean over the runs of each
+    with its band, and write the figure."""
     figure, axes = _axes()
     for i, (label, runs) in enumerate(curves.items()):
         _draw_group(axes, runs, COLOURS[i % len(COLOURS)], label)
@@ -266,8 +265,8 @@ def trial_points(
     out: Path,
     title: str,
 ) -> Path:
-    """Draws scores by learning rate, on a logarithmic axis: (rates, scores of each with
-    several seeds) by the names of lines; their means, and a band from the lowest to the highest.
+    """Plot scores by learning rate on a logarithmic axis and write the figure. lines: by name,
+    (rates, scores per rate with each seed), plotted as the mean with a band from lowest to highest.
     `best` is marked."""
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator
 
@@ -286,7 +285,8 @@ def trial_points(
 
 @_on_white()
 def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
-    """Draws how much each setting mattered, as shares of 1: a bar for each, the longest above."""
+    """Plot the importance of each setting, as shares of 1, as horizontal bars with the longest on
+    top."""
     from matplotlib.ticker import PercentFormatter
 
     figure, axes = _axes()
@@ -394,9 +394,8 @@ def _draw_several(axes: Axes, runs: list[Run], individual: bool) -> str:
 
 
 def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
-    """Runs that are alike but for their seeds, by a label of what tells them from the others:
-    `differ`, and the settings that differ among runs of one algorithm, environment and
-    framework."""
+    """Group runs that differ only in their seeds, by a label of what distinguishes them: `differ`,
+    and the settings that differ among runs of one algorithm, environment and framework."""
     kinds: dict[tuple[object, ...], list[Run]] = {}
     for run in runs:
         kinds.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
@@ -414,7 +413,7 @@ def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
 
 
 def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
-    start = max(x[0] for x, _ in curves)  # of what all runs of the group have
+    start = max(x[0] for x, _ in curves)  # restrict to steps that all runs of the group cover
     end = min(x[-1] for x, _ in curves)
     grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
@@ -429,8 +428,8 @@ def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
 
 
 def _draw_individual(axes: Axes, lines: dict[str, Curves], seeds: list[str]) -> None:
-    """One line a run. Where each group has one, later lines are thinner: equal curves then show on
-    one another."""
+    """Plot one line per run. If each group has a single run, later lines are thinner, so that
+    identical curves remain visible."""
     if len(lines) == 1:
         named = list(zip(seeds, next(iter(lines.values())), strict=True))
     else:
@@ -451,7 +450,7 @@ def _draw_individual(axes: Axes, lines: dict[str, Curves], seeds: list[str]) -> 
 
 
 def _points(run: Run, metric: str) -> tuple[AnyArray, AnyArray]:
-    """The rows of a run that have this metric: (steps, values)."""
+    """Return the rows of a run that have this metric: (steps, values)."""
     steps, values = run.column("env_steps"), run.column(metric)
     there = np.isfinite(values)
     if not there.any():

@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: no network, no other file, no script."""
+"""Report of a run as one self-contained HTML file: no network access, no other file, no script."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict
 from tandem.zoo import resolve
 
-# On narrow screens a long path breaks, pictures shrink, and a wide table scrolls in its own box:
-# the page itself must not.
+# On narrow screens long paths wrap, images shrink, and wide tables scroll in a box of their own, so
+# that the page itself does not scroll sideways.
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62em; margin: 2em auto;
 padding: 0 1em; } h1 { font-size: 1.5em; margin-bottom: 0; }
@@ -43,9 +43,9 @@ td.text { min-width: 16em; }
 pre { background: #f4f4f4; padding: .8em; white-space: pre-wrap; overflow-wrap: anywhere; }
 div.bar { background: #0072B2; height: .9em; } summary { cursor: pointer; }
 """
-# what a browser may load: pictures that are in the file
+# a browser may only load images embedded in the file
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-PROGRAMS = {  # what no command can give, by the entry of config.json that says so
+PROGRAMS = {  # objects that no command can pass, by entry of config.json
     "own_env": "environment",
     "own_network": "network",
     "own_eval_env": "environment of evaluations",
@@ -54,11 +54,18 @@ PROGRAMS = {  # what no command can give, by the entry of config.json that says 
 
 
 def report(folder: str | Path, out: str | Path | None = None) -> Path:
-    """Writes one HTML file of a run: what it came to, its curve, its animation, the evaluations,
-    where the time went, every setting, the versions, and the command that makes it again.
+    """Write one HTML file about a run: its result, learning curve, animation, evaluations, time
+    shares, all settings, versions, and the command that repeats it.
 
-    folder: of the run, complete or not. out: the file; None is report.html in the folder. Returns
-    its path. RunFolderError for what is no run, and for a file that cannot be written.
+    Args:
+        folder: The run folder, complete or not.
+        out: The file; None: report.html in the folder.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        RunFolderError: The folder is not a run, or the file cannot be written.
     """
     run = Run(as_path("folder", folder))
     out = run.folder / "report.html" if out is None else as_path("out", out)
@@ -69,8 +76,8 @@ def report(folder: str | Path, out: str | Path | None = None) -> Path:
 
 
 def command_of(config: JSONDict) -> str:
-    """The command that trains a run again, from its config.json; where only a program can, what it
-    brought, as a comment of the shell."""
+    """Return the command that repeats a run, from its config.json; if only a program can, a shell
+    comment that lists the objects it passed."""
     brought = [what for key, what in PROGRAMS.items() if config.get(key)]
     brought += ["agent to start from"] if config.get("start", {}).get("from") == "" else []
     if brought or config.get("vector") == "own":
@@ -78,7 +85,7 @@ def command_of(config: JSONDict) -> str:
     config = {"settings": {}, "options": {}, **config}
     steps, extended = config["settings"].get("steps"), config.get("extended_from")
     given = {**config["settings"], **config["options"]}
-    given.pop("eval_envs", None)  # "auto" as a number, which changes no score
+    given.pop("eval_envs", None)  # the number chosen for "auto", which affects no score
     if extended:
         given["steps"] = extended
     words = ["tandem", "train", quote(config["algorithm"])]
@@ -103,20 +110,20 @@ def command_of(config: JSONDict) -> str:
 
 
 def import_of(config: JSONDict) -> str:
-    """What every command on a run needs beside it, for the id of its environment."""
+    """Return the flag that commands on a run need to register the id of its environment."""
     module = config_file.module_of(config)
     return f" --import {module}" if module else ""
 
 
 def _function(config: JSONDict) -> str:
-    """The module:function of a vector."""
+    """Return the module:function of a vector environment."""
     vector = str(config.get("vector") or "")
     return vector if ":" in vector else ""
 
 
 def _kind(config: JSONDict) -> Any:
-    """The class of the run's algorithm; None where it is a program's own, or of a package that is
-    not, or no longer, to be used here."""
+    """Return the class of the run's algorithm; None if it is a custom one, or of a package that is
+    not usable here."""
     try:
         return algorithms.get(config["algorithm"])
     except (PluginError, UnknownNameError):
@@ -124,8 +131,8 @@ def _kind(config: JSONDict) -> Any:
 
 
 def _before(config: JSONDict) -> dict[str, Any]:
-    """What settings and options are where only the entry and the steps are given: those of the
-    zoo's entry, or the defaults. {} where the algorithm is not known here."""
+    """Return the settings and options of a run with only the entry and the steps given: those of
+    the zoo's entry, or the defaults. {} if the algorithm is unknown here."""
     if _kind(config) is None:
         return {}
     where, entry = (config["algorithm"], config["env"]), config["options"].get("entry", "")
@@ -173,7 +180,7 @@ def _page(run: Run) -> str:
 
 
 def _outcome(run: Run) -> str:
-    """What the run came to, in a sentence."""
+    """Return a sentence on the outcome of the run."""
     result = run.result
     if not result:
         steps = int(run.column("env_steps")[-1])
@@ -211,7 +218,7 @@ def _animation(run: Run) -> str:
     if not file.is_file():
         command = f"tandem watch {shell_path(run.folder)} --out {shell_path(file)}"
         command, how = command + import_of(run.config), ""
-        if run.config.get("own_env") or run.config.get("vector"):  # which no command can make
+        if run.config.get("own_env") or run.config.get("vector"):  # no command can make these
             command = f"tandem.load({str(run.folder)!r}).play(env).save({str(file)!r})"
             how = ", in Python, with an env that was made with render_mode='rgb_array'"
         return f"<p>No animation; to make one{how}: <code>{escape(command)}</code></p>"
@@ -232,7 +239,7 @@ def _evaluations(run: Run) -> str:
     table = table[np.isfinite(run.column("eval_mean"))]
     if not len(table):
         return "<p>There was none.</p>"
-    best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # of equal ones the later is kept
+    best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # the later of equal ones
     rows = [
         [*(_number(x, 0) for x in row[:3]), _number(row[3], 1)]
         + [*(_score(x) for x in row[4:6]), _number(row[6], 0), *(f"{x:.0%}" for x in row[7:])]
@@ -266,7 +273,7 @@ def _time(result: JSONDict) -> str:
 
 
 def _settings(config: JSONDict) -> Iterable[str]:
-    """A table of the algorithm's settings, and one of the run's options."""
+    """Yield a table of the algorithm's settings, and one of the run's options."""
     yield f"<p>From {escape(str(config.get('source') or 'the defaults'))}, and what was given.</p>"
     trained = _kind(config)
     parts = {
@@ -290,7 +297,7 @@ def _settings(config: JSONDict) -> Iterable[str]:
 
 
 def _start(config: JSONDict) -> Iterable[str]:
-    """What the run started from, what that started from, and so on."""
+    """Yield the chain of runs that the run started from."""
     names = ("from", "which", "algorithm", "env", "steps", "load", "fingerprint")
     rows, start = [], config.get("start", {})
     while start:
@@ -302,7 +309,7 @@ def _start(config: JSONDict) -> Iterable[str]:
 
 
 def _networks(folder: Path) -> Iterable[str]:
-    """The weights of each network, by the names that `freeze` takes."""
+    """Yield a table of the weights of each network, by the names that `freeze` takes."""
     try:
         networks = checkpoint.read(checkpoint.find(folder)).data.get("parts", {})
     except TandemError:
@@ -335,7 +342,8 @@ def _versions(config: JSONDict) -> str:
 def _table(
     head: Sequence[str], rows: Sequence[Sequence[str]], marked: set[int], numbers: int = 0
 ) -> str:
-    """An HTML table; the first `numbers` columns are numbers, the rows `marked` stand out."""
+    """Return an HTML table; the first `numbers` columns are numeric, the rows in `marked` are
+    highlighted."""
     cells = "".join(f"<th>{escape(name)}</th>" for name in head)
     lines = [f"<tr>{cells}</tr>"] if head else []
     for i, row in enumerate(rows):
@@ -347,10 +355,11 @@ def _table(
 
 
 def _class(is_number: bool, text: str) -> str:
-    """Of a cell: a sentence keeps room to be read where the screen is narrow."""
+    """Return the class of a cell: sentences get a minimum width, to stay readable on narrow
+    screens."""
     return " class=number" if is_number else " class=text" if len(text) > 40 else ""
 
 
 def _boxed(lines: Sequence[str]) -> str:
-    """A table in a box: where it is too wide, the box scrolls and not the page."""
+    """Return a table in a box: if the table is too wide, the box scrolls and not the page."""
     return f"<div class='wide'><table>{''.join(lines)}</table></div>"
