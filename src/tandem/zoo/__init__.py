@@ -1,13 +1,15 @@
-"""Settings for each algorithm and environment, with their source: one TOML file for one algorithm,
-one table for one environment, or for a family of them (families.toml), which an environment's own
-table wins over. "Env-v1:name" are other settings for it, which `--entry name` asks for,
-"Family:name" those for its family, and ":name" those for an environment that has none of this name.
-`like` names the table of the same file whose settings hold where a table says nothing else, or
-several, of which the later ones win. `resolve` puts them between an algorithm's defaults and what a
-run is given.
+"""Tuned settings for algorithms and environments, with their sources.
+
+There is one TOML file per algorithm, with a table per environment or family of environments
+(families.toml); an environment's own table takes precedence. "Env-v1:name" holds alternative
+settings for it, selected by `--entry name`; "Family:name" those for its family, and ":name" those
+for environments without an entry of this name. `like` names one or more tables of the same file to
+inherit settings from; later ones take precedence. `resolve` applies the settings after an
+algorithm's defaults and before the values given to a run.
 
 An installed package adds files of the same form: its entry points of the group `tandem.zoo` name
-folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the package."""
+folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the package.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ RANGES = {"clip": "clip range", "radius": "trust-region radius"}
 
 @dataclass(frozen=True)
 class Entry:
-    """Tuned settings, where they come from, and what differs from there. plugin: whose they are,
-    where that is another package."""
+    """Tuned settings, with their source and the differences from it. plugin: the package that
+    provides them, if not tandem."""
 
     settings: dict[str, Any]
     source: str
@@ -41,9 +43,9 @@ class Entry:
 
 
 def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
-    """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
-    it is none. PluginError for one that two packages have. Where there is none, it warns of the
-    packages whose files cannot be read: it might be there."""
+    """Return the entry for this algorithm and environment, or None; with a `name`, the entry of
+    that name. Raises UnknownNameError for an unknown name, PluginError if two packages provide the
+    entry. If there is none, warns of packages whose unreadable files might contain it."""
     tables, key = entries(algorithm), _key(algorithm, env, name)
     if key is None and algorithm in algorithms.names():
         for fault in faults(algorithm):
@@ -64,7 +66,7 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
 
 
 def _key(algorithm: str, env: str, name: str) -> str | None:
-    """The table that holds for this pair; None where none does."""
+    """Return the name of the table that applies to this pair; None if there is none."""
     tables, suffix = entries(algorithm), f":{name}" if name else ""
     return next((of + suffix for of in _reached(env) if of + suffix in tables), None)
 
@@ -72,8 +74,8 @@ def _key(algorithm: str, env: str, name: str) -> str | None:
 def note_short(
     algorithm: str | type, env: str, entry: str, settings: Any, given: dict[str, Any]
 ) -> None:
-    """A note on a run that uses schedules of its entry, but has less than half of the steps that
-    the entry was tuned for. settings: what `resolve` made of what is given."""
+    """Note that a run uses schedules of its entry but has less than half of the steps that the
+    entry was tuned for. settings: the result of `resolve`."""
     name = name_of(algorithm)
     key = _key(name, env, entry)
     said = {} if key is None else entries(name)[key].settings
@@ -88,14 +90,14 @@ def note_short(
 
 
 def _schedules(settings: Any, names: Iterable[str]) -> dict[str, Schedule]:
-    """Those of the settings `names` whose schedules span the steps of their entry: learning rates
-    and RANGES."""
+    """Return those of the settings `names` whose schedules span the steps of their entry: learning
+    rates and RANGES."""
     found = {n: getattr(settings, n) for n in names if n.endswith("learning_rate") or n in RANGES}
     return {n: x for n, x in found.items() if isinstance(x, Schedule) and x.end is not None}
 
 
 def use(path: Path | None) -> None:
-    """Reads a user's own settings from this file; None: from the one in the configuration
+    """Read a user's own settings from this file; None: from the file in the configuration
     folder."""
     if user.choose(path):
         files.read.cache_clear()
@@ -103,12 +105,13 @@ def use(path: Path | None) -> None:
 
 
 def environments(algorithm: str) -> list[str]:
-    """The environments that an algorithm has entries for, and the families of them."""
+    """Return the environments and families for which an algorithm has entries."""
     return [table for table in entries(algorithm) if ":" not in table]
 
 
 def named(algorithm: str, env: str | None = None) -> list[str]:
-    """The names of the other entries of this pair, or of the algorithm in any environment."""
+    """Return the names of alternative entries for this pair, or for the algorithm in any
+    environment."""
     split = [table.rpartition(":") for table in entries(algorithm)]
     mine = (name for of, colon, name in split if colon and (env is None or of in _reached(env)))
     return list(dict.fromkeys(mine))
@@ -116,23 +119,23 @@ def named(algorithm: str, env: str | None = None) -> list[str]:
 
 @cache
 def families() -> dict[str, tuple[str, ...]]:
-    """The environments of each family, as ids or patterns of them; tandem's families first."""
+    """Return the environments of each family, as ids or patterns; tandem's families first."""
     found = files.read(files.FAMILIES).tables
     return {name: tuple(one.content) for name, one in found.items()}
 
 
 def _reached(env: str) -> list[str]:
-    """What the tables that hold for an environment are called, the nearest first. module:Id has
-    those of the id, too."""
+    """Return the names of the tables that apply to an environment, the most specific first.
+    module:Id also has those of the id."""
     ids = list(dict.fromkeys((env, env.rpartition(":")[2])))
     of = [n for n, some in families().items() if any(fnmatchcase(i, s) for i in ids for s in some)]
-    # a class or function may be called like a family, and is none of it
+    # a class or function with the name of a family does not belong to it
     return [*(i for i in ids if i not in families()), *of, ""]
 
 
 @cache
 def entries(algorithm: str) -> dict[str, Entry]:
-    """All entries of an algorithm by environment, tandem's first; none for a name that is no
+    """Return all entries of an algorithm by environment, tandem's first; {} for an unknown
     algorithm."""
     if algorithm not in algorithms.names():
         return {}
@@ -152,21 +155,20 @@ def entries(algorithm: str) -> dict[str, Entry]:
 
 
 def faults(algorithm: str) -> list[PluginError]:
-    """What keeps installed packages' entries of an algorithm, or their families, from being
-    read."""
+    """Return the errors in installed packages' entries of an algorithm, or in their families."""
     shared = files.read(files.FAMILIES)
     mine = files.read(algorithm).faults
     return list({str(f): f for f in (*shared.faults, *shared.clashes.values(), *mine)}.values())
 
 
 def _value(value: object) -> Any:
-    """Settings are tuples where TOML has lists."""
+    """Convert a TOML list to a tuple, as in settings."""
     return tuple(value) if isinstance(value, list) else value
 
 
 class Resolved(NamedTuple):
-    """What `resolve` returns. source: where the settings come from. notes: on what was given and
-    has no effect, and on numbers that have changed to fit others."""
+    """Result of `resolve`. source: the source of the settings. notes: on given values without
+    effect, and on numbers adjusted to fit others."""
 
     settings: Any
     options: Options
@@ -175,14 +177,14 @@ class Resolved(NamedTuple):
 
 
 def resolve(algorithm: str | type, env: str, given: dict[str, Any]) -> Resolved:
-    """Settings and options for a run: the defaults, the zoo's entry for the algorithm and the
-    environment, what is given, and what that implies, in this order. Raises UnknownNameError for a
-    name that is neither a setting of the algorithm nor an option, SettingError for a value outside
-    its range."""
+    """Return the settings and options of a run: the defaults, then the zoo's entry for the
+    algorithm and environment, then the given values, then their implications. Raises
+    UnknownNameError for a name that is neither a setting of the algorithm nor an option,
+    SettingError for a value outside its range."""
     kind = algorithms.get(algorithm)
     owners.refuse(kind, given)
     chosen, options, tuned = _chosen(algorithm, env, given)
-    for part in (chosen, options):  # what is given without effect has its range too
+    for part in (chosen, options):  # also check values without effect
         check_ranges(part)
     (chosen, idle_here), (options, idle_there) = effective(chosen, given), effective(options, given)
     chosen, changed = fits.fitted(kind.needs, chosen, options.devices, given)
@@ -191,15 +193,15 @@ def resolve(algorithm: str | type, env: str, given: dict[str, Any]) -> Resolved:
 
 
 def without_effect(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Needs]:
-    """The settings and options that have no effect in a run of these `values`, with what they
-    need."""
+    """Return the settings and options that have no effect in a run with these `values`, with the
+    values that they require."""
     chosen, options, _ = _chosen(algorithm, env, values)
     return idle(chosen) | idle(options)
 
 
 def usual_in(algorithm: str | type, env: str, file: dict[str, Any]) -> set[str]:
-    """Which settings of a file of them are as they would be without it, so that flags of a command
-    may imply something else for them."""
+    """Return the settings in a config file that are the same without it, so that command-line flags
+    may imply other values for them."""
     names = {f.name for f in fields(algorithms.get(algorithm).Settings)}
     asked = {n: x for n, x in file.items() if n in ("entry", "steps")}
     usual, told = (_chosen(algorithm, env, x)[0] for x in (asked, file))
@@ -211,7 +213,7 @@ def usual_in(algorithm: str | type, env: str, file: dict[str, Any]) -> set[str]:
 def _chosen(
     algorithm: str | type, env: str, values: dict[str, Any]
 ) -> tuple[Any, Options, Entry | None]:
-    """Settings and options with those that are given, and the entry that holds."""
+    """Return settings and options with the given values, and the entry that applies."""
     kind = algorithms.get(algorithm)
     own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
@@ -220,12 +222,12 @@ def _chosen(
     given = {n: v for n, v in values.items() if n in own}
     base = _applied(kind.Settings(), tuned)
     steps = apply(base, {n: v for n, v in given.items() if n == "steps"}).steps
-    # defaults depend on the length, which an entry may say
+    # defaults depend on the length, which an entry may set
     base = _applied(fits.of_length(kind.Settings(), steps), tuned)
-    # step sizes and clip ranges of an entry that was tuned for more steps change over those
+    # in a run shorter than its entry, schedules still span the entry's steps
     ratio = said.get("steps", steps) / max(1, steps)
     base = replace(base, **{n: x.stretched(ratio) for n, x in _schedules(base, said).items()})
-    if "envs" not in given and isinstance(options.workers, int):  # one for each process at least
+    if "envs" not in given and isinstance(options.workers, int):  # at least one per process
         beside = not options.runners and (kind.needs == "rollouts" or options.ahead == 0)
         processes = options.runners or options.workers
         base = replace(base, envs=max(base.envs, processes + beside if processes else 0))
@@ -233,7 +235,7 @@ def _chosen(
 
 
 def _applied(settings: Any, tuned: Entry | None) -> Any:
-    """The settings with those of an entry. PluginError where a package's do not fit."""
+    """Return the settings with those of an entry. Raises PluginError if a package's do not fit."""
     try:
         return settings if tuned is None else apply(settings, tuned.settings)
     except (SettingError, UnknownNameError) as error:

@@ -15,13 +15,14 @@ from tandem.errors import PluginError
 from tandem.plugins import Plugin
 from tandem.zoo import user
 
-FAMILIES = "families"  # the file beside those of algorithms
+FAMILIES = "families"  # name of the file of families
 OWN = Path(__file__).parent
 
 
 @dataclass(frozen=True)
 class ZooTable:
-    """One table of a file, or the patterns of a family. plugin: whose it is, unless tandem's."""
+    """One table of a file, or the patterns of a family. plugin: the package that provides it, None
+    for tandem."""
 
     content: Any
     plugin: Plugin | None
@@ -29,8 +30,8 @@ class ZooTable:
 
 @dataclass(frozen=True)
 class Tables:
-    """What all files of one name have. clashes: tables that are in two of them; faults: files that
-    cannot be read, or that say what they cannot."""
+    """The tables of all files of one name. clashes: tables in more than one of them. faults: files
+    that are unreadable or invalid."""
 
     tables: dict[str, ZooTable]
     clashes: dict[str, PluginError]
@@ -39,9 +40,9 @@ class Tables:
 
 @cache
 def read(file: str) -> Tables:
-    """All tables of `file`, an algorithm or FAMILIES, by name: tandem's first, then each package's
-    in alphabetical order, then the user's. Every one stands for itself: what is wrong with a
-    package's file leaves the others as they are."""
+    """Return all tables of `file`, an algorithm or FAMILIES, by name: tandem's first, then each
+    package's in alphabetical order, then the user's. Each file is independent: an error in a
+    package's file does not affect the others."""
     path = (OWN / file).with_suffix(".toml")
     ours = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     tables = {name: ZooTable(content, None) for name, content in ours.items()}
@@ -65,13 +66,14 @@ def read(file: str) -> Tables:
 
 
 def names(plugin: Plugin) -> list[str]:
-    """What files a package has: algorithms, and FAMILIES. PluginError where there is no folder."""
+    """Return the names of a package's files: algorithms, and FAMILIES. Raises PluginError if there
+    is no folder."""
     return sorted(path.stem for path in folder(plugin).iterdir() if path.suffix == ".toml")
 
 
 def folder(plugin: Plugin) -> Path:
-    """The folder that an entry point names, MODULE or MODULE.FOLDER, found without an import of
-    it. PluginError where there is none."""
+    """Return the folder that an entry point names, MODULE or MODULE.FOLDER, without importing it.
+    Raises PluginError if there is none."""
     plugin.refuse_clash(ours=False)
     top, *rest = plugin.value.split(".")
     try:
@@ -137,7 +139,7 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, ZooTable]) -> dict[st
 
 
 def _clash(file: str, name: str, first: Plugin | None, second: Plugin) -> PluginError:
-    """The error for a table, or family, that two packages have."""
+    """Return the error for a table, or family, that two packages provide."""
     what = f"the family {name!r}" if file == FAMILIES else f"settings of {file} for {name!r}"
     other = plugins.TANDEM if first is None else first.source
     return PluginError(

@@ -1,5 +1,5 @@
-"""What a setting of another library, or of a paper, is called here. docs/coming-from has the same
-names, library by library."""
+"""Names of settings in other libraries and papers -> names here. docs/coming-from lists the same
+names by library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ARGUMENTS = (
 )
 
 _SAME: dict[tuple[str, ...], str] = {
-    # the first of these settings that an algorithm has: what it is called elsewhere
+    # settings here, of which an algorithm's first one is meant -> names elsewhere
     ("algorithm",): "algo",
     ("env",): "environment env_id env_name gym_id",
     ("env_kwargs",): "env_args env_config",
@@ -110,8 +110,7 @@ _NETWORK = (
     "torch.nn.Tanh())"
 )
 _TIME = "time_limit max_time max_seconds time_budget timeout"
-# The advice for a program, where another name alone would not help: {odd} is the name that was
-# given.
+# advice for Python programs where a new name alone would not help; {odd} is the given name
 _INSTEAD = {
     "policy_kwargs": "{odd!r} is 'hidden' here, as in hidden='64,64'. A custom network is "
     f"{_NETWORK}.",
@@ -127,7 +126,7 @@ _INSTEAD = {
     _TIME: "callbacks=[tandem.runs.callbacks.TimeLimit(180)] ends a run after 180 seconds.",
     "quiet": "leave it out. Nothing is printed without progress=True.",
 }
-# And for a command.
+# the same for commands
 _COMMANDS = {
     "verbose": "leave it out: progress is shown, unless --quiet is given.",
     _TIME: "`timeout -s INT 3m tandem train …` ends a run after 3 minutes and saves it, as Ctrl-C "
@@ -138,7 +137,7 @@ INSTEAD, COMMANDS = (
     for of in (_INSTEAD, _COMMANDS)
 )
 
-# What is written otherwise here, by the name that was given, else by that of the setting.
+# values with another format here, by the given name or the name of the setting
 FORMS = {
     "epsilon": "1:0.05:0.1",
     "action_noise": "gsde",
@@ -154,7 +153,7 @@ FORMS = {
     "resume": "runs/first",
     "wandb": "my-project",
 }
-# What counts something else here.
+# settings with another meaning here
 COUNTS = {
     "polyak": "the weight of the new parameters, 1 - polyak",
     "num_minibatches": "rows of each minibatch",
@@ -163,7 +162,7 @@ COUNTS = {
     "train_batch_size_per_learner": "steps of each environment",
     "frames_per_batch": "steps of each environment",
 }
-# Choices of settings whose type does not say them: (setting, how it is written).
+# names that are values here and not found in a setting's type -> (setting, value)
 CHOICES = {
     "rainbow": ("entry", "rainbow"),
     "xqc": ("entry", "xqc"),

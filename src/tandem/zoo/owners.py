@@ -1,5 +1,5 @@
-"""What is said of a setting that an algorithm does not have, to a program and to a command alike:
-which algorithms have it, or what it is called here."""
+"""Errors for settings that an algorithm does not have, in programs and commands: which algorithms
+have it, or its name here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tandem.learning.config import Options
 from tandem.settings import hints_of, offered
 from tandem.zoo.other_names import ARGUMENTS, CHOICES, COMMANDS, COUNTS, FORMS, INSTEAD, OTHER_NAMES
 
-CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
+CLOSE = 0.8  # minimum similarity to suggest a setting of another algorithm
 
 
 def refuse(
@@ -22,9 +22,9 @@ def refuse(
     taken: Iterable[str] = ARGUMENTS,
     command: str = "",
 ) -> None:
-    """UnknownNameError for the first of `values` that is a setting neither of the algorithm nor of
-    a run. taken: arguments that may have been meant. command: the one that has it as a flag, as in
-    "find lr"; "": a program."""
+    """Raise UnknownNameError for the first of `values` that is a setting neither of the algorithm
+    nor of a run. taken: arguments that may have been meant. command: the command with this flag,
+    such as "find lr"; "" for a program."""
     kind = algorithms.get(algorithm).Settings
     own, options = {*hints_of(kind)}, _names(Options)
     odd = next((n for n in values if n not in own | options), None)
@@ -64,12 +64,12 @@ def _spelled(name: str, command: str) -> str:
 
 
 def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command: str) -> str:
-    """What a name of other libraries is here, as advice."""
+    """Return advice on the name here of a setting from other libraries."""
     names = OTHER_NAMES[odd]
     here = next((name for name in names if name in known), None)
     if here is None:
         owners = ", ".join(n for n, own in others.items() if names[0] in own)
-        if not owners:  # nor of a run
+        if not owners:  # not a run option either
             return f"leave it out: it is {names[0]!r} of tandem.train, in a program."
         return f"leave it out: it is {_spelled(names[0], command)!r} here, a setting of {owners}."
     said = f"{_spelled(odd, command)!r} is {_spelled(here, command)!r} here"
@@ -82,7 +82,8 @@ def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command:
 
 
 def _choice(odd: str, kind: type, command: str) -> str:
-    """What is a choice of a setting, as advice: of the algorithm or a run, else of others."""
+    """Return advice if `odd` is a value of a setting: of the algorithm or a run, else of other
+    algorithms."""
     others = {n: k.Settings for n, k in algorithms.built_in().items()}
     places = [("", kind), ("", Options), *others.items()]
     name, choice = CHOICES.get(odd, ("", odd))
@@ -92,13 +93,13 @@ def _choice(odd: str, kind: type, command: str) -> str:
         return ""
     owners = [n for n, setting in found if setting == name]
     shown = f"{_spelled(name, command)} {choice}" if command else f"{name}={choice!r}"
-    if "" in owners or not owners:  # those of none are of every run
+    if "" in owners or not owners:  # options of every run have no owner
         return f"{_spelled(odd, command)!r} is a choice of a setting here: {shown}."
     return f"leave it out: {shown} is a setting of {', '.join(owners)}."
 
 
 def _choosing(odd: str, kind: type) -> str:
-    """The one setting that this may be a choice of; "" where there is none, or several."""
+    """Return the only setting that has this value as a choice; "" if there is none, or several."""
     found = [
         name
         for name, hint in hints_of(kind).items()

@@ -1,5 +1,5 @@
-"""A user's own tuned settings: a TOML file with a table for each algorithm and environment, as in
-[ppo."CartPole-v1"]. They win over tandem's and those of installed packages."""
+"""A user's own tuned settings: a TOML file with a table for each algorithm and environment, such as
+[ppo."CartPole-v1"]. They take precedence over those of tandem and installed packages."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tandem import algorithms
 from tandem.errors import SettingError, UnknownNameError
 from tandem.platforms import user_path
 
-DISABLES = "TANDEM_NO_USER_ZOO"  # the file in the configuration folder
+DISABLES = "TANDEM_NO_USER_ZOO"  # ignore the file in the configuration folder
 _chosen: list[Path] = []
 
 
 def choose(path: Path | None) -> bool:
-    """From now on the file is this one instead of that in the configuration folder; whether that is
-    another than before."""
+    """Use this file instead of the one in the configuration folder. Return True if that is a
+    change."""
     before, _chosen[:] = [*_chosen], [] if path is None else [path.resolve()]
     return before != _chosen
 
 
 def home() -> Path | None:
-    """The file in the configuration folder, which need not exist. None for a user without a
-    home."""
+    """Return the path of the file in the configuration folder, which need not exist; None for a
+    user without a home."""
     return None if (folder := user_path("config")) is None else folder / "zoo.toml"
 
 
 def merged(algorithm: str, known: dict[str, Any]) -> dict[str, Any]:
-    """The user's tables for an algorithm. known: what the other files have, by environment; a
-    table that names itself as `like` changes the one there. UnknownNameError and SettingError for
-    what the file has no meaning for."""
+    """Return the user's tables for an algorithm. known: the tables of the other files, by
+    environment; a table that names itself in `like` modifies the existing one. Raises
+    UnknownNameError and SettingError for invalid content."""
     path = _chosen[0] if _chosen else None if os.environ.get(DISABLES) else home()
     if path is None or (not _chosen and not path.is_file()):
         return {}
