@@ -1,4 +1,4 @@
-"""Watching an agent play: as a GIF or MP4, or in a window."""
+"""Recording an agent's play as a GIF or MP4, or showing it in a window."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from tandem.types import AnyArray, Array, EnvKwargs, Tree
 if TYPE_CHECKING:
     from gymnasium import Env
 
-WIDTH = 400  # pixels; larger pictures are made smaller, those less than half as wide larger
-LEAST = 300  # pixels, which the text needs
-STRIP = 22  # pixels under the picture, for the text
-GIF_RATE = 25  # pictures a second at most, by leaving some out
-COLOURS = 128  # of a GIF, the same in all its pictures
+WIDTH = 400  # pixels; larger images are shrunk, those at most half as wide are enlarged
+LEAST = 300  # minimum width in pixels, for the text
+STRIP = 22  # pixels below the image, for the text
+GIF_RATE = 25  # maximum frames per second; others are dropped
+COLOURS = 128  # in the palette shared by all frames of a GIF
 
 
 Act = Callable[[Tree], Array] | Agent
 
 
 class Moment(NamedTuple):
-    """One moment of play: after `step` steps of an episode, `score` being the sum of its rewards so
+    """One moment of play: after `step` steps of an episode, with `score` the sum of its rewards so
     far."""
 
     episode: int
     step: int
     score: float
     ended: bool  # the last moment of its episode
-    cut: bool = False  # the episode goes on, but nobody looks
+    cut: bool = False  # ended by max_steps, not by the environment
 
 
 def animate(
@@ -70,16 +70,23 @@ def animate(
     stopped: Callable[[], bool] | None = None,
     name: str = "",
 ) -> Path:
-    """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one:
-    `<environment>.gif` here).
+    """Play episodes and write them as a GIF or MP4.
 
-    env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one
-    observation to an action, or is an agent, whose memory, if it has one, begins anew with each
-    episode. Episode i starts from seed + i and is cut after max_steps; `stopped` is asked before
-    each step, and ends everything with EvaluationStopped. fps is what the environment says, or 30;
-    name, which the text shows, is its id. GIFs leave out pictures to stay at 25 a second. Raises
-    SettingError (suffix, mode, numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault
-    (rendering fails).
+    Args:
+        act: A function from an observation to an action, or an agent, whose recurrent state is
+            reset at the start of each episode.
+        env: A Gymnasium environment made with render_mode="rgb_array"; it is left open.
+        out: The file, .gif or .mp4; None: `<environment>.gif` in the current folder.
+        seed: Episode i starts from seed + i.
+        max_steps: The maximum length of an episode.
+        fps: Frames per second; None: the environment's value, or 30. GIFs drop frames above 25.
+        stopped: Called before each step; True ends the play with EvaluationStopped.
+        name: The title in the images; "": the environment's id.
+
+    Raises:
+        SettingError: For the suffix, the render mode or a number.
+        EngineError: ffmpeg or OpenGL is missing.
+        EnvironmentFault: Rendering fails.
     """
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
@@ -91,7 +98,7 @@ def animate(
 
 
 def _write(out: Path, pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> Path:
-    """Writes a GIF or MP4; what was there stays until there is a whole one."""
+    """Write a GIF or MP4; an existing file stays until the new one is complete."""
     beside = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
     try:
         if out.suffix.lower() == ".gif":
@@ -112,7 +119,8 @@ def _name_of(env: Env) -> str:
 
 
 def _as_film(out: Path) -> Path:
-    """The file, if an animation can be written there: asked before a long play, not after it."""
+    """Return the path if an animation can be written there. Called before a long play, not after
+    it."""
     if out.suffix.lower() not in (".gif", ".mp4"):
         raise SettingError(
             f"cannot write {out.name!r}.",
@@ -126,9 +134,10 @@ def _as_film(out: Path) -> Path:
 
 @dataclass(frozen=True)
 class Animation:
-    """Episodes that were played, as pictures. A notebook shows them; elsewhere `save` writes them.
+    """Images of played episodes. A notebook displays them; elsewhere `save` writes them.
 
-    name: of the environment. episodes: the last moment of each. fps: pictures a second."""
+    name: the environment's. episodes: the last moment of each. fps: frames per second.
+    """
 
     name: str
     episodes: tuple[Moment, ...]
@@ -138,11 +147,12 @@ class Animation:
 
     @cached_property
     def gif(self) -> bytes:
-        """The bytes of a GIF that goes on for ever."""
+        """The bytes of a GIF in an endless loop."""
         return _gif(self._pictures(), self.fps)
 
     def save(self, out: str | Path) -> Path:
-        """Writes a .gif or .mp4, by the suffix; gives back its path. Errors as of `animate`."""
+        """Write a .gif or .mp4, depending on the suffix, and return its path. Raises the errors of
+        `animate`."""
         return _write(_as_film(as_path("out", out)), self._pictures(), self.fps)
 
     def __repr__(self) -> str:
@@ -150,7 +160,7 @@ class Animation:
         return f"Animation({self.name}: return {scores}; .save('play.gif') writes it)"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the GIF itself, so that nothing has to be loaded from elsewhere."""
+        """Return HTML with the GIF embedded, so that a notebook loads no other file."""
         return notebook.picture("gif", b64encode(self.gif).decode(), repr(self), self.size[0])
 
     def _pictures(self) -> Iterator[tuple[Moment, Image.Image]]:
@@ -166,7 +176,7 @@ def filmed(
     max_steps: int = 1000,
     fps: float | None = None,
 ) -> Animation:
-    """What `Agent.play` gives back."""
+    """Return the animation for `Agent.play`."""
     own = agent.name.partition(" ")[2]
     if env is None and not own:
         raise SettingError(
@@ -196,7 +206,7 @@ def filmed(
 
 
 def _expect_pictures(env: Env) -> None:
-    """SettingError for an environment that does not render images."""
+    """Raise SettingError for an environment that does not render images."""
     if (mode := getattr(env, "render_mode", None)) != "rgb_array":
         raise SettingError(
             f"the environment was made with render_mode={mode!r}.",
@@ -208,8 +218,8 @@ def _expect_pictures(env: Env) -> None:
 def show(
     act: Act, env: Env, episodes: int = 1, seed: int = 0, max_steps: int = 1000
 ) -> list[Moment]:
-    """Plays episodes in the window of an environment that is made with render_mode="human", with
-    `act` as `animate` takes it; returns the last moment of each."""
+    """Play episodes in the window of an environment made with render_mode="human", with `act` as in
+    `animate`. Return the last moment of each."""
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     return [moment for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
@@ -217,12 +227,12 @@ def show(
 def play(
     act: Callable[[Tree], Array], env: Env, max_steps: int, seed: int = 0
 ) -> tuple[list[Tree], float, int]:
-    """Plays one episode of at most max_steps: (its observations, the sum of its rewards, its
+    """Play one episode of at most max_steps. Return (its observations, the sum of its rewards, its
     steps)."""
     seen: list[Tree] = []
 
     def noted(obs: Tree) -> Array:
-        seen.append(deepcopy(obs))  # the environment may write the next one into it
+        seen.append(deepcopy(obs))  # the environment may reuse its memory
         return act(obs)
 
     *_, last = _play(noted, env, 1, seed, max_steps)
@@ -232,8 +242,8 @@ def play(
 def film(
     agent: Agent, env: EnvLike, out: Path, kwargs: EnvKwargs | None = None, **how: Any
 ) -> Path:
-    """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
-    `watch.animate` takes it."""
+    """Write an agent's play as a GIF or MP4, in an environment created for rendering; `how` holds
+    arguments of `animate`."""
     out = out.absolute()
     with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
         return animate(agent, instance, out, **how, name=env if isinstance(env, str) else "")
@@ -241,13 +251,13 @@ def film(
 
 @contextmanager
 def screen(env: EnvLike, mode: str, kwargs: EnvKwargs | None = None) -> Iterator[Env]:
-    """An environment that renders in this mode. An id is made with it; whatever else was given has
-    chosen its own."""
-    from tandem.envs.flat_actions import adapted  # brings Gymnasium
+    """Yield an environment that renders in this mode. An id is made with it; any other `env` has
+    its own mode."""
+    from tandem.envs.flat_actions import adapted  # imports Gymnasium
 
     without_screen()
     with warnings.catch_warnings():
-        # of a missing screen, of odd render modes: what matters of it becomes an error here
+        # of missing displays or odd render modes; those that matter raise errors here
         warnings.simplefilter("ignore")
         made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
         instance = spare(made)
@@ -275,13 +285,13 @@ def _drawable(env: str, mode: str, kwargs: EnvKwargs | None) -> Env:
 
 
 def without_screen() -> None:
-    """Tells SDL if there is none: else it complains on stderr that it finds none."""
+    """Tell SDL if there is no display; otherwise it prints complaints to stderr."""
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def has_display() -> bool:
-    """Whether a window can be opened: always so on macOS and Windows."""
+    """Return True if a window can be opened: always on macOS and Windows."""
     return sys.platform in ("darwin", "win32") or bool(
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     )
@@ -319,15 +329,15 @@ def _play(
 def _pictures(
     moments: Iterator[Moment], env: Env, name: str, episodes: int
 ) -> Iterator[tuple[Moment, Image.Image]]:
-    """Each moment with its picture (a Pillow image, RGB, even sides), the figures in a strip
-    below."""
+    """Yield each moment with its image (a Pillow image, RGB, even sides), with the figures in a
+    strip below."""
     font = ImageFont.load_default(12)
     for moment in moments:
         frame = Image.fromarray(_render(env))
         if frame.width > WIDTH:
             size = WIDTH, round(frame.height * WIDTH / frame.width)
             frame = frame.resize(size, Image.Resampling.BOX)
-        elif (times := WIDTH // frame.width) > 1:  # as sharp as it is
+        elif (times := WIDTH // frame.width) > 1:  # keeps pixels sharp
             size = times * frame.width, times * frame.height
             frame = frame.resize(size, Image.Resampling.NEAREST)
         width, height = max(frame.width, LEAST) // 2 * 2, frame.height // 2 * 2
@@ -348,7 +358,7 @@ def _pictures(
 
 
 def _render(env: Env) -> AnyArray:
-    """The environment's picture, uint8 [H, W, 3]."""
+    """Return the environment's image, uint8 [H, W, 3]."""
     try:
         frame = env.render()
     except Exception as error:
@@ -384,8 +394,8 @@ def _render(env: Env) -> AnyArray:
 
 
 def _gif(pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> bytes:
-    """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can
-    be chosen."""
+    """Return a GIF with one palette for all frames, as colors flicker otherwise. All frames are
+    kept, compressed, until the palette is chosen."""
     stride, size = math.ceil(fps / GIF_RATE), (0, 0)
     packed: list[bytes] = []
     for moment, picture in pictures:
@@ -393,7 +403,7 @@ def _gif(pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> bytes:
             size = picture.size
             packed.append(zlib.compress(picture.tobytes(), 1))
         if moment.ended:
-            packed += [packed[-1]] * round(fps / stride / 2)  # the end stands for half a second
+            packed += [packed[-1]] * round(fps / stride / 2)  # hold the end for half a second
 
     def unpack(data: bytes) -> Image.Image:
         return Image.frombytes("RGB", size, zlib.decompress(data))
@@ -426,12 +436,12 @@ def _write_mp4(
             with writing(out):
                 video.send(picture.tobytes())
     with writing(out):
-        if b"moov" not in beside.read_bytes():  # its index, which ffmpeg writes last
+        if b"moov" not in beside.read_bytes():  # the index, written last
             raise OSError(errno.EIO, "ffmpeg did not finish the file")
 
 
 def mp4(file: Path, size: tuple[int, int], fps: float) -> Generator[None, bytes, None]:
-    """A generator that is sent the bytes of each frame, and completes the file when closed."""
+    """Return a generator that takes the bytes of each frame and completes the file when closed."""
     import imageio_ffmpeg
 
     video = imageio_ffmpeg.write_frames(
