@@ -1,9 +1,9 @@
-"""The command line. Each command has a module of its own, imported when it is asked for; this one
-only leads there. May import any package but `examples`.
+"""The command line. Each command is a module that is imported on use; this one only dispatches. May
+import any package but `examples`.
 
-Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was
-asked for something that cannot be; 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM, with a
-checkpoint; 141 nobody reads its output any more.
+Exit codes: 0 success; 1 error while running, or a fault found by `check` or `verify`; 2 invalid
+request; 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM, with a checkpoint; 141 the reader of
+the output has closed it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ REFUSED = (
     EngineError,
     PluginError,
 )
-FAULTS = (EnvironmentFault, NetworkFault)  # of the user's code
-COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
+FAULTS = (EnvironmentFault, NetworkFault)  # in the user's code
+COMMANDS = {  # name -> (module, description); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or resume a run"),
     "evaluate": ("evaluate", "evaluate an agent on new episodes"),
     "watch": ("watch", "watch an agent play, in a window or as a GIF or MP4"),
@@ -77,18 +77,18 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 }
 
 
-CALL = re.compile(r"(tandem\.\w+\([^()]*\))")  # which stays as it is
-LOAD = re.compile(  # but for this one
+CALL = re.compile(r"(tandem\.\w+\([^()]*\))")  # calls stay unchanged
+LOAD = re.compile(  # except this one
     r"(?:import \w+, then )?tandem\.load\('[^']*', (network|algorithm)='?([\w.:]+)'?\)"
 )
-# a setting and its value, as advice writes them
+# a setting and its value in advice
 VALUE = re.compile(
     r"(?<!--vary )(?<!\()\b(\w+)=(\[[^]]+\]|'[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)"
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; gives its exit code."""
+    """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _quieten(words)
     with _displays():
@@ -97,8 +97,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _displays() -> Iterator[None]:
-    """Within it, no command fails because its streams are missing, lost their terminal, or lack a
-    character. Only a reader of stdout that has gone ends it, as in `tandem list | head -1`."""
+    """Make commands robust to streams that are missing, have lost their terminal, or lack a
+    character. Only a closed reader of stdout ends them, as in `tandem list | head -1`."""
     err = Display(sys.stderr)
     with redirect_stderr(err), output.reserved():
         try:
@@ -108,14 +108,14 @@ def _displays() -> Iterator[None]:
 
 
 def _run(words: list[str]) -> int:
-    """Runs one command and reports its errors; the exit code."""
+    """Run one command, report its errors, and return the exit code."""
     try:
         with _terminable():
             code = _command(words)
         output.stream().flush()
         return code
     except TandemError as error:
-        # raised by the user's code, which needs the fix
+        # show where the user's code raised it
         if isinstance(error, FAULTS) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         print(f"tandem: {_in_flags(error, words)}", file=sys.stderr)
@@ -123,7 +123,7 @@ def _run(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("tandem: interrupted.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
+    except BrokenPipeError:  # the reader has closed, as in `tandem list | head -1`
         return 141
     except OSError as error:
         if error.errno not in FULL:
@@ -137,8 +137,8 @@ def _run(words: list[str]) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Within it, a SIGTERM or SIGHUP that nothing else handles leaves the block, so that
-    environments are closed."""
+    """Leave the block on a SIGTERM or SIGHUP that nothing else handles, so that environments are
+    closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,10 +171,10 @@ def _command(words: list[str]) -> int:
     name, *rest = words
     if name not in COMMANDS:
         raise UnknownNameError("command", name, COMMANDS)
-    import_module("tandem.settings").IMPORTED.clear()  # of a command before
+    import_module("tandem.settings").IMPORTED.clear()  # left by an earlier command
     try:
         return int(import_module(f"tandem.cli.{COMMANDS[name][0]}").run(rest))
-    except SystemExit as end:  # argparse has printed a --help
+    except SystemExit as end:  # from argparse after --help
         return int(end.code or 0)
 
 
@@ -194,8 +194,8 @@ def _overview() -> str:
 
 
 def _in_flags(error: TandemError, words: Sequence[str]) -> str:
-    """Its message, whose fix is for a command line: settings with values are flags, and a call that
-    loads an agent with what it lacks is the command, of these `words`, with the flag for that."""
+    """Return the message with its fix for the command line: settings become flags, and a call that
+    loads an agent becomes the command of these `words` with the missing flag."""
     from tandem import algorithms, trainer
     from tandem.settings import flag, hints_of
 
@@ -217,9 +217,9 @@ def _in_flags(error: TandemError, words: Sequence[str]) -> str:
 
 
 def _quieten(words: list[str]) -> None:
-    """Before NumPy or a framework is imported, which read these once: one thread (on small networks
-    a second one costs more than it brings) unless the user says otherwise, and no chatter of
-    libraries."""
+    """Set environment variables that NumPy and the frameworks read once on import: one thread
+    unless the user sets it (on small networks a second one costs more than it gains), and no log
+    messages of libraries."""
     asked = next((b for a, b in pairwise(words) if a == "--threads"), None)
     asked = asked or next((a.partition("=")[2] for a in words if a.startswith("--threads=")), None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

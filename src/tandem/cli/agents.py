@@ -1,4 +1,4 @@
-"""What the commands that read a run have in common: its checkpoint, its agent, its environment."""
+"""Shared parts of the commands that read a run: its checkpoint, its agent, its environment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tandem.types import JSONDict
 
 
 class Loaded(NamedTuple):
-    """An agent, the checkpoint it is from, and the run's settings."""
+    """An agent, its checkpoint file, and its run's folder and config."""
 
     agent: Any
     file: Path
@@ -36,8 +36,8 @@ class Loaded(NamedTuple):
 
     @property
     def env(self) -> Any:
-        """The environment it was trained in, as `make` takes it, or a vector. SettingError where
-        only a program can make that."""
+        """The training environment as accepted by `make`, or a vector environment. Raises
+        SettingError if only a program can create it."""
         self.expect_id("tandem.evaluate({}, env)")
         config_file.expect_env(self.config, self.folder)
         kwargs = self.config.get("env_kwargs")
@@ -49,12 +49,12 @@ class Loaded(NamedTuple):
 
     @property
     def named(self) -> Any:
-        """The environment by its name, with the wrappers around it."""
+        """The environment by name, with its wrappers."""
         return wrapped(self.config["env"], self.config.get("wrappers"))
 
     def expect_id(self, code: str) -> None:
-        """SettingError if only Python code can make the environment; its fix is the `code` that
-        does the same, with the agent in place of {}."""
+        """Raise SettingError if only Python code can create the environment; the fix is the
+        equivalent `code`, with the agent in place of {}."""
         if self.config["own_env"] or self.config.get("vector") == "own":
             raise SettingError(
                 f"{self.folder} was trained in an environment that was passed from Python "
@@ -65,23 +65,24 @@ class Loaded(NamedTuple):
 
 
 def find(path: str, which: str) -> Path:
-    """The checkpoint file of a run's folder, or that file itself."""
+    """Return the checkpoint file of a run folder, or the file itself."""
     location = Path(path)
     if not location.is_file():
         run_folder(location)
         names = sorted(f.stem for f in (location / "checkpoints").glob("*.zip"))
-        # before the first choice of a best one, the last stands in for it
+        # "best" falls back to "last" until a best one is chosen
         if which != "best" and which not in names:
             raise UnknownNameError(f"checkpoint in {location}:", which, names)
     return checkpoint.find(location, which)
 
 
 def load(args: argparse.Namespace, command: str = "") -> Loaded:
-    """The agent of a run's folder, or of a checkpoint file, that the arguments of a command name.
+    """Return the agent of the run folder or checkpoint file in a command's arguments.
 
-    command: its name where it makes the environment: names that may lead to code are then checked,
-    and replaced where the arguments give others. The name of a network in the file is imported only
-    where this user wrote it, or the command repeats or trusts it."""
+    command: its name if it creates the environment; names that may lead to code are then checked,
+    and overridden by the arguments. The name of a network in the file is imported only if this user
+    wrote it, or the command repeats or trusts it.
+    """
     location, file = Path(args.folder), find(args.folder, args.which)
     folder = location if location.is_dir() else checkpoint.folder_of(location)
     saved = checkpoint.read(file).data
@@ -96,7 +97,7 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
     config_file.refuse_other_env(folder, written, config)
     algorithm, trusted = own_class(args.algorithm), getattr(args, "trust", False)
     agent = trainer.load(file, network=args.network, algorithm=algorithm, trust=trusted)
-    agent.distrust = None  # `_repeated` says what of the environment is trusted
+    agent.distrust = None  # `_repeated` checks the environment
     if command:
         config |= _repeated(args, config, folder, written.get("signature"), command)
         agent.env_kwargs, agent.wrappers = config["env_kwargs"], config.get("wrappers") or []
@@ -104,7 +105,7 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
 
 
 def names_of(args: argparse.Namespace) -> trust.Names:
-    """The names of the environment that the arguments of a command give, and --trust."""
+    """Return the names of the environment in a command's arguments, and --trust."""
     cluster = getattr(args, "cluster", None)
     given = args.env, args.vector, args.env_kwargs, args.network, cluster, args.trust
     return trust.Names(*given, args.wrappers)
@@ -113,8 +114,8 @@ def names_of(args: argparse.Namespace) -> trust.Names:
 def _repeated(
     args: argparse.Namespace, config: JSONDict, folder: Path, signature: Any, command: str
 ) -> JSONDict:
-    """The entries of a run's config that say how its environment is made, as the arguments give
-    them. RunFolderError where a name in the file may lead to code and is not repeated."""
+    """Return a run's config with the environment entries overridden by the arguments. Raises
+    RunFolderError if a name in the file may lead to code and is not repeated."""
     names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
     changed: JSONDict = {}
     if names.env_kwargs is not None:
@@ -130,18 +131,18 @@ def _repeated(
         vector = "id" if envpool.is_id(names.env) else ""
         changed |= {"env": names.env, "vector": vector, "own_env": False}
     data: JSONDict = {"env_kwargs": {}} | config | changed
-    played = data | {"options": {}}  # no command that plays uses a cluster
+    played = data | {"options": {}}  # commands that play use no cluster
     trust.expect(config, folder, signature, names, again, RunFolderError, "--env ", played)
     return data
 
 
 def own_class(path: str | None) -> Any:
-    """The class that module:Class names; None for None."""
+    """Return the class named as module:Class; None for None."""
     return None if path is None else own.checked(own.named(path), trainer.TAKEN)
 
 
 def own_argument(parser: Any) -> None:
-    """How to name the algorithm of a run that a program's own class trained."""
+    """Add the argument for the class of a custom algorithm."""
     parser.add_argument(
         "--algorithm",
         metavar="MODULE:CLASS",
@@ -150,7 +151,7 @@ def own_argument(parser: Any) -> None:
 
 
 def deterministic_argument(parser: Any) -> None:
-    """How its actions are chosen."""
+    """Add the argument for deterministic or sampled actions."""
     parser.add_argument(
         "--deterministic",
         action=argparse.BooleanOptionalAction,
@@ -160,14 +161,14 @@ def deterministic_argument(parser: Any) -> None:
 
 
 def env_arguments(parser: Any) -> None:
-    """How to repeat, or trust, the names in a run's folder that lead to its environment."""
+    """Add the arguments that repeat or trust the names of a run's environment."""
     parser.add_argument("--env", metavar="ENV", help="environment [as in the run]")
     vector_arguments(parser)
     trust_argument(parser)
 
 
 def arguments(parser: Any) -> None:
-    """The arguments that say which agent."""
+    """Add the arguments that select the agent."""
     own_argument(parser)
     network_argument(parser)
     import_argument(parser)

@@ -13,7 +13,7 @@ caches. tandem keeps PyTorch's cache below half a gigabyte."""
 
 
 def run(words: list[str]) -> int:
-    """Names each engine's folder and size."""
+    """Print each backend's cache folder and size."""
     args = make_parser().read(words)
     for engine in ("torch", "jax"):
         cache = user_folder("cache")
@@ -29,7 +29,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser("cache", ABOUT, ("tandem cache", "tandem cache --empty"))
     parser.add_argument("--empty", action="store_true", help="delete the cache")
     return parser

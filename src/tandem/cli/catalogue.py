@@ -31,7 +31,7 @@ PARTS = {
 
 
 def run(words: list[str]) -> int:
-    """Prints what there is."""
+    """Print the list."""
     args = make_parser().read(words)
     if args.name is None:
         found, show = _everything(), _show_everything
@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser("list", ABOUT, EXAMPLES)
     parser.add_argument(
         "name", nargs="?", metavar="ALGORITHM|ENV", help="show the tuned settings for this"
@@ -109,7 +109,8 @@ def _show_algorithm(found: JSONDict) -> None:
 
 
 def _environment(env: str) -> JSONDict:
-    """The algorithms with tuned settings for an environment. UnknownNameError where none has."""
+    """Return the algorithms with tuned settings for an environment. Raises UnknownNameError if
+    there are none."""
     found = {name: zoo.entry(name, env) for name in algorithms.names()}
     tuned = {
         name: {"steps": entry.settings.get("steps"), "source": entry.source}
@@ -136,14 +137,14 @@ def _show_environment(found: JSONDict) -> None:
 
 
 def _about(kind: type) -> list[str]:
-    """What an algorithm is called in full, and its paper."""
+    """Return an algorithm's full name and paper."""
     text = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
     title, _, paper = text[: text.find(")") + 1].partition(" (")
     return [title, paper.removesuffix(")")]
 
 
 def _added() -> tuple[list[str], list[PluginError]]:
-    """What installed packages bring, in lines, and what is wrong with the rest."""
+    """Return lines on the contents of installed packages, and the errors in the others."""
     lines: list[str] = []
     broken: dict[str, PluginError] = {}
     for group, described in DESCRIBED.items():

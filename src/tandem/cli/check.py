@@ -20,7 +20,7 @@ SIGNS = {"ok": "ok", "note": "note", "fault": "FAULT"}
 
 @noting()
 def run(words: list[str]) -> int:
-    """Prints what was found, one line a check."""
+    """Print the findings, one line per check."""
     args = make_parser().read(words)
     if (args.env is None) == (args.vector is None):
         raise SettingError(
@@ -32,7 +32,7 @@ def run(words: list[str]) -> int:
     env = args.env if args.vector is None else named(args.vector, kwargs)
     env = wrapped(env, args.wrappers)
     if args.vector is None and not is_id(env):
-        make(env, kwargs).close()  # an unknown name is answered before anything is said
+        make(env, kwargs).close()  # fail on an unknown name before printing anything
         if kwargs:
             env, kwargs = partial(make, env, kwargs), None
     faults = 0
@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     examples = (
         "tandem check CartPole-v1",
         "tandem check my_module:MyEnv-v0 --steps 10000",

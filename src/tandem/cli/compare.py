@@ -19,7 +19,7 @@ Prints a table and writes a plot."""
 
 
 def run(words: list[str]) -> int:
-    """Prints the tables, and where the picture is."""
+    """Print the tables and the path of the plot."""
     args = make_parser().read(words)
     every = [Path(f).resolve() for f in (*args.folders, *([args.against] if args.against else []))]
     above = every[0] if len(every) == 1 else Path(os.path.commonpath(every))
@@ -42,7 +42,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "compare",
         ABOUT,

@@ -116,6 +116,6 @@ def _fill(
             directory = metavar == "DIR" and name != "folder"
             added.complete = shtab.DIRECTORY if directory else shtab.FILE
         literals = [word for word in metavar.split("|") if word.upper() != word]
-        before = added.choices or ()  # of another algorithm
+        before = added.choices or ()  # from another algorithm
         words = values.get(name) or values.get(metavar) or literals
         added.choices = [*before, *(word for word in words if word not in before)]

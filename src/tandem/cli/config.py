@@ -37,7 +37,7 @@ EXAMPLES = (
 
 
 def run(words: list[str]) -> int:
-    """Prints the file, or writes it."""
+    """Print the file, or write it."""
     args = _arguments(train.with_address(words))
     given = train.given(args)
     settings, options, source, notes = zoo.resolve(args.algorithm, args.env, given)
@@ -83,7 +83,7 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Parse and return the arguments."""
     parser = make_parser()
     title = "settings of {} [default]"
     train.settings_flags(parser, words, title)
@@ -93,7 +93,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command, without those that go by the algorithm."""
+    """Return the parser of this command, without the flags that depend on the algorithm."""
     parser = Parser("config", ABOUT, EXAMPLES)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")

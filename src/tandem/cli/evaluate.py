@@ -16,7 +16,7 @@ not used to select the checkpoint."""
 
 
 def run(words: list[str]) -> int:
-    """Prints mean and standard deviation, or everything as JSON."""
+    """Print mean and standard deviation, or everything as JSON."""
     args = make_parser().read(words)
     loaded = agents.load(args, "evaluate")
     max_steps = whole_number("--max-steps", args.max_steps)
@@ -52,7 +52,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
     agents.arguments(parser)
     agents.env_arguments(parser)

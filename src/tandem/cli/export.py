@@ -18,7 +18,7 @@ FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
 def run(words: list[str]) -> int:
-    """Writes the file, says where, and how it is used."""
+    """Write the file, and print its path and how to use it."""
     args = make_parser().read(words)
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
@@ -39,7 +39,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "export",
         ABOUT,

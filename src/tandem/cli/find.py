@@ -39,7 +39,7 @@ RATES = {"lr": ("1e-5", "1e-1", 9), "optimizer": ("1e-4", "1e-1", 4)}  # --start
 
 
 def run(words: list[str]) -> int:
-    """Runs trials, prints a line for each, and what to pass on to `tandem train`."""
+    """Run trials, and print a line for each and the resulting `tandem train` command."""
     if not words or words[0] in ("-h", "--help"):
         echo("usage: tandem find WHAT ...\n")
         echo("\n".join(f"  tandem find {name:<10}{what}" for name, what in KINDS.items()))
@@ -108,7 +108,7 @@ def _conclude(
 
 
 def _varied(vary: list[str]) -> dict[str, list[str]]:
-    """Values by the name of a setting, from NAME=VALUE,VALUE."""
+    """Return values by setting name, parsed from NAME=VALUE,VALUE."""
     found: dict[str, list[str]] = {}
     for text in vary:
         name, equals, values = text.partition("=")
@@ -124,7 +124,7 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 
 
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Parse and return the arguments."""
     parser = make_parser(kind)
     title = "settings of {} in all trials [default]"
     train.settings_flags(parser, words, title, "run options")
@@ -139,7 +139,7 @@ def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
 
 
 def _complete(kind: str, names: list[str], env: str | None) -> None:
-    """Refuses a command without an algorithm and an environment, or with unknown ones."""
+    """Raise an error if the algorithm or the environment is missing or unknown."""
     example = EXAMPLES[kind][0]
     for name in names:
         if name not in algorithms.names() and env in algorithms.names():
@@ -161,7 +161,7 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
 
 
 def make_parser(kind: str) -> Parser:
-    """The arguments of the command, without those that go by the algorithm."""
+    """Return the parser of this command, without the flags that depend on the algorithm."""
     parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind])
     several = "ALGORITHM" if kind != "best" else "ALGORITHM…"
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`tandem train --from-sweep`: what a sweep found, as a file of settings."""
+"""`tandem train --from-sweep`: the best settings of a sweep, as a settings file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandem.tuning.sweep_study import Plan
 
 
 def with_config(words: list[str]) -> list[str]:
-    """The words of a command, with the --config that their --from-sweep stands for. RunFolderError
+    """Return the words of a command with --from-sweep resolved to --config. Raises RunFolderError
     for a folder that is not a sweep, SettingError for a sweep without a complete trial."""
     if (named := value_of("--from-sweep", words)) is None:
         return words

@@ -1,5 +1,5 @@
-"""What `--help` prints. Commands that take an algorithm's settings have more flags than a screen
-has lines: they show the usual ones, and the others by group."""
+"""Output of `--help`. Commands that take an algorithm's settings have more flags than fit on a
+screen: they show the most used ones, and the others by group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandem.cli import output
 if TYPE_CHECKING:
     from tandem.cli.parser import Parser
 
-# The flags that people use, by their destinations, with what a screen has room for.
+# the most used flags, by destination, with short descriptions
 SETTINGS = {
     "steps": "environment steps in total",
     "envs": "parallel environments",
@@ -44,14 +44,14 @@ HINTS = {
 
 
 class CommandHelpFormatter(RawDescriptionRichHelpFormatter):
-    """The layout of a command's help, in colors where the terminal has them."""
+    """Layout of a command's help, in color if the terminal supports it."""
 
     text_markup = help_markup = False
     group_name_formatter = str
 
 
 def show(parser: Parser, file: Any) -> None:
-    """Prints a command's help, or the part that the words after --help ask for."""
+    """Print a command's help, or the part selected by the word after --help."""
     console = output.console(file)
     parser.description = " ".join((parser.description or "").split())
     words = [str(a.metavar or a.dest) for a in parser._actions if not a.option_strings]
@@ -70,7 +70,7 @@ def show(parser: Parser, file: Any) -> None:
 
 
 def _short(parser: Parser, console: Any, words: Sequence[str]) -> None:
-    """The flags that people use, on one screen."""
+    """Print the most used flags, on one screen."""
     actions = {a.dest: a for a in parser._actions if a.option_strings}
     console.print(Text(f"usage: {parser.usage}"))
     console.print(Text(f"\n{parser.description}\n"))

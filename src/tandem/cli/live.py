@@ -1,4 +1,4 @@
-"""`tandem watch --live`: a run that another process makes, followed by what it writes."""
+"""`tandem watch --live`: follow a run of another process by the files it writes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tandem.runs.folder import describe
 from tandem.runs.following import Look
 from tandem.runs.progress import duration
 
-WIDTH, HEIGHT = 76, 12  # characters of the curve
-MOST = 24  # runs that a table in a terminal has a line for: those that changed last
-MARKS = "0123456789"  # what stands for each of several runs
+WIDTH, HEIGHT = 76, 12  # of the curve, in characters
+MOST = 24  # maximum rows of a table in a terminal: the runs that changed last
+MARKS = "0123456789"  # one mark per run
 
 
 def live(
@@ -34,13 +34,13 @@ def live(
     stream: TextIO | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Shows the run in a folder, or the runs, until they are over or Ctrl-C; the exit code.
+    """Show the run or runs in a folder until they are over or Ctrl-C. Return the exit code.
 
-    every: seconds between two looks. stream: stdout unless given. A terminal has one picture that
-    changes; elsewhere there is a line for each new row and evaluation, then the picture as it is at
-    the end. RunFolderError for a folder without a run, SettingError for `every` below 0.1.
+    every: seconds between refreshes. stream: defaults to stdout. A terminal shows one display that
+    is updated; otherwise there is a line for each new row and evaluation, then the final display.
+    Raises RunFolderError for a folder without a run, SettingError for `every` below 0.1.
     """
-    if not every >= 0.1:  # NaN too
+    if not every >= 0.1:  # also rejects NaN
         raise SettingError(f"--every {every}.", "at least 0.1 seconds", "try --every 2.")
     out = stream or output.stream()
     looks = _looks(folder, every, sleep)
@@ -57,7 +57,7 @@ def live(
 def _looks(
     folder: Path, every: float, sleep: Callable[[float], None]
 ) -> Iterator[tuple[list[Look], bool]]:
-    """The runs as they are, again and again, and whether that was the last time."""
+    """Yield the current state of the runs repeatedly, and whether it is the final one."""
     while True:
         looks = following.look_at_all(folder)
         over = following.all_over(folder, looks)
@@ -77,8 +77,8 @@ def _in_terminal(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: Te
 
 
 def _as_lines(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: TextIO) -> None:
-    """The picture at first and at the end, and between them a line for each row that is new."""
-    seen: dict[Path, int] | None = None  # how many rows of each have been told
+    """Print the display at the start and the end, and a line for each new row in between."""
+    seen: dict[Path, int] | None = None  # number of printed rows per run
     for each, over in looks:
         if seen is None and not over:
             print(*picture(folder, each), sep="\n", file=out, flush=True)
@@ -92,7 +92,7 @@ def _as_lines(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: TextI
 
 
 def _row(look: Look, i: int) -> str:
-    """Row i of a run's table as a line."""
+    """Return row i of a run's table as a line."""
     cells = {name: float(look.run.column(name)[i]) for name in ("return_mean", "eval_mean")}
     text = f"{int(float(look.run.table['env_steps'][i])):,} / {look.steps:,} steps"
     if isfinite(cells["return_mean"]):
@@ -103,12 +103,12 @@ def _row(look: Look, i: int) -> str:
     return text
 
 
-# --- the picture ----------------------------------------------------------------------------------
+# --- the display ----------------------------------------------------------------------------------
 
 
 def picture(folder: Path, looks: Sequence[Look], width: int = WIDTH) -> list[str]:
-    """One run: a title, how far it is, its curve, its latest evaluations. Several: a curve with a
-    digit for each, and a line for each."""
+    """Return the display as lines. One run: a title, its progress, its curve, its latest
+    evaluations. Several: a curve with a digit for each run, and a line for each."""
     if len(looks) != 1:
         return _of_several(folder, looks, width)
     (look,) = looks
@@ -141,7 +141,7 @@ def _status(look: Look) -> str:
 
 
 def _evaluations(look: Look, most: int = 6) -> list[str]:
-    """A table of the latest evaluations."""
+    """Return a table of the latest evaluations."""
     names = ("env_steps", "seconds", "return_mean", "eval_mean", "eval_std")
     table = np.stack([look.run.column(name) for name in names], axis=1)
     table = table[np.isfinite(look.run.column("eval_mean"))]

@@ -1,5 +1,5 @@
-"""What commands write to stdout: their results alone. What environments and libraries print there,
-from C code and in other processes too, goes to stderr."""
+"""The stdout of commands, reserved for their results. Output of environments and libraries, also
+from C code and other processes, goes to stderr."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from typing import Any
 from tandem.platforms import flush_c_output
 from tandem.streams import Display
 
-_streams: list[tuple[Display, str]] = []  # of the commands under way, with where they began
+_streams: list[tuple[Display, str]] = []  # of running commands, with initial folders
 
 
 def stream() -> Any:
-    """The stdout of the command, which raises an error where its reader has gone."""
+    """Return the stdout of the command, which raises an error if its reader has closed."""
     return _streams[-1][0] if _streams else sys.stdout
 
 
 def echo(*objects: object, **options: Any) -> None:
-    """Prints to the stdout of the command."""
+    """Print to the stdout of the command."""
     print(*objects, file=stream(), **options)
 
 
 def console(file: Any = None, **look: Any) -> Any:
-    """Rich's console for the stdout of the command, which raises where its reader has gone, too."""
-    from rich.console import Console  # not for commands that print plain lines
+    """Return a Rich console for the stdout of the command, which also raises if its reader has
+    closed."""
+    from rich.console import Console  # not needed to print plain lines
 
     class Raising(Console):  # type: ignore[misc]
         def on_broken_pipe(self) -> None:
@@ -38,14 +39,14 @@ def console(file: Any = None, **look: Any) -> Any:
 
 
 def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any = ()) -> None:
-    """Prints rows in columns, as wide as the terminal; what does not fit is wrapped. header: what
-    the columns are called. widths: of the first columns, the same in several tables."""
+    """Print rows in columns, as wide as the terminal; longer cells are wrapped. header: names of
+    the columns. widths: minimum widths of the first columns, to align several tables."""
     from rich.table import Table
     from rich.text import Text
 
     screen = console()
     if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen.width = 1000  # whoever searches the output wants whole lines
+        screen.width = 1000  # keep lines whole for grep
     shown = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
     rows = [[Text(cell) for cell in row] for row in rows]
     for i in range(max(map(len, [header, *rows]))):
@@ -57,19 +58,20 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any
 
 
 def say(text: str) -> None:
-    """Prints a line that a command can do without, to its stdout."""
+    """Print an optional line to the stdout of the command; a closed reader is ignored."""
     print(text, file=Display(stream()), flush=True)
 
 
 def shown(path: Any) -> str:
-    """A path as seen from where the command began."""
+    """Return a path relative to the initial working directory of the command."""
     began = _streams[-1][1] if _streams else os.getcwd()
     return str(path).removeprefix(os.path.join(began, ""))
 
 
 @contextmanager
 def reserved() -> Iterator[None]:
-    """Within it, descriptor 1 and `sys.stdout` are stderr, and `stream` is what stdout was."""
+    """Redirect descriptor 1 and `sys.stdout` to stderr in this context; `stream` returns the
+    original stdout."""
     own = stdout = sys.stdout
     before = os.dup(1)
     if isinstance(stdout, TextIOWrapper) and stdout is sys.__stdout__:

@@ -1,5 +1,4 @@
-"""Arguments as argparse reads them, with our errors instead of its own, and flags made from
-settings."""
+"""Argument parsing with argparse but tandem's errors, and flags generated from settings."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tandem.settings import IMPORTED, declared, expect_module, hints_of, module_
 HELP = ("-h", "--help")
 TOPICS = ("settings", "run", "all")
 NUMBER = re.compile(r"-\.?\d")
-NAMED = {"algorithm": "algorithm", "env": "environment"}  # what commands take without a flag
+NAMED = {"algorithm": "algorithm", "env": "environment"}  # positional arguments of commands
 SAMPLES = {
     "algorithm": "ppo",
     "env": "CartPole-v1",
@@ -30,8 +29,8 @@ SAMPLES = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags are written out, may stand anywhere between the arguments, and an unknown one is
-    answered with the nearest."""
+    """Parser that requires complete flag names, allows them anywhere between the arguments, and
+    suggests the nearest flag for an unknown one."""
 
     def __init__(self, command: str, about: str, examples: Sequence[str] = (), **more: Any) -> None:
         shown = "examples:\n" + "\n".join(f"  {e}" for e in examples) if examples else None
@@ -44,10 +43,10 @@ class Parser(argparse.ArgumentParser):
             formatter_class=layout,
             **more,
         )
-        self.values: dict[str, tuple[str, str]] = {}  # of settings: their default, the zoo's value
+        self.values: dict[str, tuple[str, str]] = {}  # by setting: default, zoo's value
 
     def print_help(self, file: Any = None) -> None:
-        from tandem.cli.help import show  # rich: not for commands that train
+        from tandem.cli.help import show  # imports rich, which training does not need
 
         show(self, file or stream())
 
@@ -58,20 +57,20 @@ class Parser(argparse.ArgumentParser):
             begin, end = [*self.prog.split(), *self.words[:at]], self.words[at + 1 :]
             if isinstance(known.get(begin[-2]), argparse._ExtendAction):
                 fix = shlex.join([*begin[:-1], f"{begin[-1]},{extra}", *end])
-            elif "--env" in known and not os.path.exists(extra):  # no other run
+            elif "--env" in known and not os.path.exists(extra):  # not another run
                 fix = shlex.join([*begin, "--env", extra, *end])
         raise SettingError(f"{self.prog}: {message}.", fix=fix)
 
-    # says more of an unknown flag, by an error of its own, where the command knows more
+    # raises a more specific error for an unknown flag, if the command has one
     unknown: Callable[[str], None] | None = None
-    settings: frozenset[str] = frozenset()  # what flags of settings are called
-    words: list[str] = []  # that were given
-    topic = ""  # the part of the help that was asked for
-    usual: Mapping[str, tuple[str, str]] = {}  # what short help says of flags, and their defaults
+    settings: frozenset[str] = frozenset()  # destinations of settings flags
+    words: list[str] = []  # the given words
+    topic = ""  # the requested part of the help
+    usual: Mapping[str, tuple[str, str]] = {}  # description and default of flags in short help
 
     def algorithms(self, words: Sequence[str]) -> list[str]:
-        """The words that name an algorithm, module:Class too, and are no values of flags. After
-        one of them, module:Class is an environment."""
+        """Return the words that name an algorithm, also as module:Class, and are not values of
+        flags. After the first algorithm, module:Class is an environment."""
         found, names = list[str](), algorithms.names()
         for before, word in pairwise(("", *words)):
             flag = self._option_string_actions.get(before)
@@ -81,8 +80,8 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """The arguments, and which of them are `settings`. UnknownNameError for a flag that there
-        is not, SettingError for whatever else is wrong with them."""
+        """Parse the arguments and record which of them are `settings`. Raises UnknownNameError for
+        an unknown flag, SettingError for any other error."""
         words, self.topic = topic_of(words)
         self.words = words
         known = self._option_string_actions
@@ -103,11 +102,9 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def _place(self, flag: str) -> str:
-        """Where a command has what is a flag elsewhere (--env CartPole-v1), as advice; "" for other
-        flags."""
-        from tandem.zoo.other_names import (
-            OTHER_NAMES,
-        )  # not before somebody errs: a while to import
+        """Return advice for a flag that is a positional argument here (--env CartPole-v1); "" for
+        other flags."""
+        from tandem.zoo.other_names import OTHER_NAMES  # slow to import: only on errors
 
         name = flag.removeprefix("--").replace("-", "_")
         what = next((n for n in (name, *OTHER_NAMES.get(name, ())) if n in NAMED), None)
@@ -121,8 +118,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def topic_of(words: Sequence[str]) -> tuple[list[str], str]:
-    """The words of a command without the one after --help that names a part of the help, and that
-    one; "" where there is none."""
+    """Return the words of a command without the one after --help that names a part of the help, and
+    that word or ""."""
     for i, (word, after) in enumerate(pairwise(words)):
         if word in HELP and after in TOPICS:
             return [*words[: i + 1], *words[i + 2 :]], after
@@ -137,15 +134,17 @@ def flags(
     sourced: bool = True,
     hidden: Sequence[str] = (),
 ) -> dict[str, tuple[str, str]]:
-    """A flag for each field of a settings dataclass, but for those that the command has already.
-    They are left as text for `settings.convert`; what is not given is not in the namespace.
-    `tuned` are values of the zoo, with their `source`. Help has none of those that an algorithm
-    always refuses, with its reason, and none `hidden`; sources if `sourced`. Gives the default and
-    the zoo's value of each."""
+    """Add a flag for each field of a settings dataclass that the command does not have yet, and
+    return the default and the zoo's value of each.
+
+    Values stay text for `settings.convert`; flags that are not given are not in the namespace.
+    `tuned`: values of the zoo, with their `source`. Help omits settings that an algorithm always
+    rejects and `hidden` ones, and shows sources if `sourced`.
+    """
     hints, shown = hints_of(type(settings)), {s.name for s in offered(type(settings))}
     values: dict[str, tuple[str, str]] = {}
     for s in declared(type(settings)):
-        several = hints[s.name] == tuple[str, ...]  # the flag may stand several times
+        several = hints[s.name] == tuple[str, ...]  # the flag may be repeated
         flag = f"--{s.name.replace('_', '-')}"
         default = "none" if several and not s.default else _shown(s.default)
         if flag in group._option_string_actions:
@@ -168,8 +167,8 @@ def flags(
 
 
 def expect_both(command: str, algorithm: str | None, env: str | None, instead: str = "") -> None:
-    """Refuses a command without an algorithm and an environment, or with an unknown algorithm.
-    instead: what may stand there instead of them."""
+    """Raise an error if the algorithm or the environment is missing, or the algorithm is unknown.
+    instead: an alternative to them."""
     known = algorithms.names()
     if algorithm is not None and algorithm not in known and env in known:
         fix = f"write the algorithm first: tandem {command} {env} {algorithm}"
@@ -184,7 +183,7 @@ def expect_both(command: str, algorithm: str | None, env: str | None, instead: s
 
 
 def vector_arguments(parser: Any) -> None:
-    """How to name a vector of environments, instead of an id, and to say what it is made with."""
+    """Add the arguments for a vector environment, the environment's arguments, and wrappers."""
     env_kwargs_argument(
         parser,
         "arguments of the environment or --vector function, such as '{\"max_cycles\": 50}'",
@@ -205,7 +204,7 @@ def vector_arguments(parser: Any) -> None:
 
 
 def trust_argument(parser: Any) -> None:
-    """How to vouch for a file that was written elsewhere."""
+    """Add the argument that vouches for a file written elsewhere."""
     parser.add_argument(
         "--trust",
         action="store_true",
@@ -214,7 +213,7 @@ def trust_argument(parser: Any) -> None:
 
 
 def network_argument(parser: Any) -> None:
-    """How to name a custom network."""
+    """Add the argument for a custom network."""
     parser.add_argument(
         "--network",
         metavar="MODULE:FUNCTION",
@@ -223,7 +222,8 @@ def network_argument(parser: Any) -> None:
 
 
 class _JSONObject(argparse.Action):
-    """Reads names and values from JSON. Not by `type`, whose errors argparse replaces."""
+    """Parses a JSON object. It does not use `type`, because argparse replaces the errors of
+    that."""
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -242,7 +242,7 @@ class _JSONObject(argparse.Action):
 
 
 def env_kwargs_argument(parser: Any, help: str = "arguments of the environment") -> None:
-    """What an environment is made with."""
+    """Add the argument for the environment's arguments."""
     parser.add_argument("--env-kwargs", action=_JSONObject, metavar="JSON", help=help)
 
 
@@ -252,7 +252,7 @@ class _Import(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        expect_module(values, "")  # no part of a path is imported by way of trying
+        expect_module(values, "")  # reject paths before any part of them is imported
         if module_here(values) is None:
             raise SettingError(
                 f"--import {values}: module not found.",
@@ -265,12 +265,12 @@ class _Import(argparse.Action):
 
 
 def with_import(imported: str | None) -> str:
-    """The same for another command, to stand after its other words."""
+    """Return the --import flag to append to another command."""
     return f" --import {imported}" if imported else ""
 
 
 def import_argument(parser: Any) -> None:
-    """How to have ids registered: what a program does by importing its module."""
+    """Add the argument that imports a module to register ids, as a program does."""
     parser.add_argument(
         "--import",
         dest="imported",
@@ -281,7 +281,7 @@ def import_argument(parser: Any) -> None:
 
 
 def zoo_argument(parser: Any) -> None:
-    """How to name a file of tuned settings, which `settings_flags` chooses."""
+    """Add the argument for a file of tuned settings, which `settings_flags` reads."""
     parser.add_argument(
         "--zoo",
         metavar="FILE",

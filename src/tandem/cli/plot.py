@@ -16,10 +16,10 @@ bootstrap band. A folder of runs stands for all of them."""
 
 
 def run(words: list[str]) -> int:
-    """Writes a picture and says where."""
+    """Write a plot and print its path."""
     args = make_parser().read(words)
     runs = [run for folder in args.folders for run in runs_in(Path(folder))]
-    folders = list({run.resolve(): run for run in runs}.values())  # each once
+    folders = list({run.resolve(): run for run in runs}.values())  # without duplicates
     above = (
         Path(args.folders[0])
         if len(args.folders) == 1
@@ -31,7 +31,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "plot",
         ABOUT,

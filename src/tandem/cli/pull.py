@@ -13,7 +13,7 @@ runs no code from it; downloads that are not a run, too large or unsafe are refu
 
 
 def run(words: list[str]) -> int:
-    """Fetches it and says what may be done with it."""
+    """Download a run and print commands to use it."""
     args = make_parser().read(words)
     folder = pull(args.repo, args.out, revision=args.revision, max_gb=args.max_gb)
     where = shell_path(folder)
@@ -25,7 +25,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser("pull", ABOUT, ("tandem pull user/ppo-CartPole-v1 --out runs/theirs",))
     parser.add_argument("repo", metavar="REPO", help="user/name")
     parser.add_argument("--out", metavar="DIR", help="folder to create [runs/NAME]")

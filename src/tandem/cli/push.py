@@ -12,7 +12,7 @@ of this machine are left out."""
 
 
 def run(words: list[str]) -> int:
-    """Sends it and says where it is."""
+    """Upload a run and print its address."""
     args = make_parser().read(words)
     pushed = push(
         args.folder,
@@ -28,7 +28,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "push",
         ABOUT,

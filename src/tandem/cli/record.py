@@ -15,10 +15,11 @@ actions, rewards and how each episode ended, with the commands that reproduce it
 
 
 def run(words: list[str]) -> int:
-    """Writes it and says where."""
+    """Write the dataset and print its path."""
     args = make_parser().read(words)
     loaded = agents.load(args, "record")
-    env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}  # refuses what programs make
+    # `loaded.env` raises for environments passed from Python
+    env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}
     if not loaded.config.get("vector"):
         env = loaded.named
     source = RecordingSource(loaded.agent, env, kwargs, loaded.config)
@@ -33,7 +34,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "record",
         ABOUT,

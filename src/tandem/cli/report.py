@@ -22,7 +22,7 @@ row for each seed and their mean."""
 
 
 def run(words: list[str]) -> int:
-    """Writes the file and says where; or prints what several seeds came to."""
+    """Write the report and print its path; or print the results of several seeds."""
     args = make_parser().read(words)
     if not seeds_command.is_in(args.folder):
         echo(f"wrote {report(args.folder, args.out)}")
@@ -38,7 +38,7 @@ def run(words: list[str]) -> int:
 
 
 def _several(parent: Path) -> None:
-    """Prints a row for each seed of one command, and their mean."""
+    """Print a row for each seed of one command, and their mean."""
     trained, rows, results = f"{parent}: no seed has started", list[list[str]](), []
     for seed in seeds_command.read(parent).seeds:
         folder, steps, state = parent / f"s{seed}", "", "not started"
@@ -63,7 +63,7 @@ def _several(parent: Path) -> None:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "report", ABOUT, ("tandem report runs/ppo", "tandem report runs/ppo --out a.html")
     )

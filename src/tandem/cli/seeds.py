@@ -1,5 +1,5 @@
-"""Several runs of `tandem train` that differ in their seeds, side by side: as many processes as
-there are cores for make them, one after the other."""
+"""Parallel runs of `tandem train` with different seeds, by as many processes as the cores allow;
+each process makes one run after another."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ from tandem.settings import shell_path, whole_number
 from tandem.workers.jobs import Jobs, Processes, Request
 from tandem.workers.process import Process, WorkerLost
 
-REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
+REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # arguments that --resume may repeat
 
-KINDS = {"": "best", "last_": "last"}  # how result.json calls the scores of checkpoints
-GRACE = 60.0  # seconds in which a run writes a checkpoint when the command is gone
-LINE = 0.5  # seconds between two lines of a run that is shown live
+KINDS = {"": "best", "last_": "last"}  # prefixes of scores in result.json -> checkpoints
+GRACE = 60.0  # seconds for a run to write a checkpoint after the command has ended
+LINE = 0.5  # seconds between two lines of a run shown live
 
 
 class SeedWorker:
-    """In a worker's process: trains one run after another by `tandem train`."""
+    """Runs in a worker process: trains one run after another with `tandem train`."""
 
     def __init__(self, cores: list[int], live: bool) -> None:
-        """cores: those to use; none for all. live: whether the terminal shows its latest line."""
+        """cores: the cores to use; empty for all. live: the terminal shows its latest line."""
         if cores:
             keep_to(cores)
         if live:
             progress.LINE = LINE
         self._here = os.getcwd()
-        sys.stdout = sys.__stdout__  # `cli.output` keeps it apart from what libraries print
+        sys.stdout = sys.__stdout__  # `cli.output` separates it from the output of libraries
         sys.stderr.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
 
     def train(self, words: list[str], log: Path) -> int:
-        """Returns the exit code; the log takes what the command says on stderr."""
+        """Train a run and return the exit code; the log receives the command's stderr."""
         from tandem.cli import main
 
-        os.chdir(self._here)  # an environment may have changed it
+        os.chdir(self._here)  # an environment may have changed directory
         with log.open("ab") as file, open(os.devnull, "wb") as nowhere:
             os.dup2(file.fileno(), 2)
-            os.dup2(nowhere.fileno(), 1)  # the results of a run are in its folder
+            os.dup2(nowhere.fileno(), 1)  # a run's results are in its folder
         return main(["train", *words])
 
 
 class SeedWorkers(Processes):
-    """`number` processes that divide the cores among them."""
+    """`number` worker processes that share the cores."""
 
     def __init__(self, number: int) -> None:
         super().__init__(SeedWorker)
@@ -75,7 +75,7 @@ class SeedWorkers(Processes):
 
 
 class SeedRun:
-    """The run of one seed: its folder, the command that makes it, and its log beside the folder."""
+    """The run of one seed: its folder, its command, and its log next to the folder."""
 
     def __init__(self, seed: int, parent: Path, words: list[str]) -> None:
         self.seed, self.folder = seed, parent / f"s{seed}"
@@ -85,7 +85,7 @@ class SeedRun:
         self._read, self._held = 0, list[str]()
 
     def request(self) -> Request:
-        """What a worker is asked to begin it; its log is empty then."""
+        """Return the request that starts the run in a worker, with an empty log."""
         with writing(self.log, "free some space, then resume the runs."):
             self.log.write_bytes(b"")
         self.has_started, self.latest = True, "begins"
@@ -93,28 +93,28 @@ class SeedRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a checkpoint, to go on from or to keep; or it is complete."""
+        """True if there is a checkpoint to resume from or to keep, or the run is complete."""
         return any((self.folder / "checkpoints").glob("*.zip")) or _is_complete(self)
 
     @property
     def runs(self) -> bool:
-        """Whether it is under way."""
+        """True while the run is in progress."""
         return self.has_started and self.code is None
 
     @property
     def failure(self) -> str:
-        """The end of its log."""
+        """The end of the log."""
         tail = self.log.read_text(errors="replace").rstrip().splitlines()[-12:]
         return "\n".join(tail)
 
     @property
     def was_refused(self) -> bool:
-        """Whether its command ended, by no signal, before there was a run."""
+        """True if its command ended before there was a run, and not by a signal."""
         return self.code is not None and 0 < self.code < 128 and not self.folder.exists()
 
     def look(self) -> list[str]:
-        """What it has written since the last look, in whole lines; nothing before it has a
-        folder, since a command that is refused is told of once."""
+        """Return the complete lines written since the last call; none before the run has a folder,
+        since the error of a rejected command is printed once for all."""
         with self.log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
@@ -130,21 +130,21 @@ class SeedRun:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What its result.json says; {} where there is none."""
+        """The contents of result.json; {} if there is none."""
         return result_of(self.folder, 0)
 
 
 def several(args: argparse.Namespace, words: list[str], parent: Path, count: int) -> int:
-    """Trains `count` runs, with the seeds from --seed on; the exit code."""
+    """Train `count` runs with consecutive seeds from --seed. Return the exit code."""
     first = args.seed or 0
     seeds = list(range(first, first + count))
-    if (parent / FILE).exists():  # which says of others, whose folder it would no longer be
+    if (parent / FILE).exists():  # it lists other runs, and would be overwritten
         raise RunFolderError(
             f"{parent} already has runs of several seeds.",
             "a new folder",
             f"choose another, or resume them: --resume {shell_path(parent)}",
         )
-    for seed in seeds:  # all, before one is trained
+    for seed in seeds:  # check all before training any
         new_folder(parent / f"s{seed}")
     command = SeedsCommand(without(words, OWN), seeds, parent)
     commands = [command.of_seed(seed) for seed in seeds]
@@ -155,7 +155,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
-    """Goes on with those of several runs that are not complete; the exit code."""
+    """Resume those of several runs that are incomplete. Return the exit code."""
     from tandem.cli.train import MAY_CHANGE, arguments
 
     _lock = locked(parent, "the training of several seeds")
@@ -208,13 +208,13 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
 
 
 def _is_complete(run: Any) -> bool:
-    """Whether all of its steps were made, and what came of them was scored."""
+    """Return True if all steps were made and the result was scored."""
     length = _length(run.folder)
     return length is not None and bool(result_of(run.folder, length))
 
 
 def _length(folder: Path) -> int | None:
-    """The steps of the run in a folder; None where its config.json does not say."""
+    """Return the steps of the run in a folder; None if its config.json does not have them."""
     try:
         return int(config_file.read(folder)["settings"]["steps"])
     except (ValueError, KeyError, TypeError):
@@ -228,7 +228,8 @@ def _trained(
     quiet: bool,
     is_new: bool,
 ) -> int:
-    """began: what the runs were made with. is_new: they are not gone on with."""
+    """Train the waiting runs and report on all. began: the arguments of the original command.
+    is_new: the runs are not resumed."""
     number, name = runs_at_once(vars(began)), f"{began.algorithm} on {began.env or began.vector}"
     draws = getattr(began, "plots", True)
     number = min(number, len(runs))
@@ -249,11 +250,11 @@ def _trained(
         if isinstance(answer, WorkerLost):
             with suppress(OSError), run.log.open("a", encoding="utf-8") as log:
                 log.write(answer.trace)
-            answer = answer.code or 1  # an environment may end its process
+            answer = answer.code or 1  # an environment may exit the process
         run.code = answer
         show(run, run.look())
         if run.was_refused and not came:
-            stop("refused")  # as all others would be
+            stop("refused")  # the others would be, too
 
     def look() -> None:
         for run in jobs.running:
@@ -268,14 +269,15 @@ def _trained(
 def _told(
     command: SeedsCommand, runs: list[Any], came: list[str], draws: bool, is_new: bool = False
 ) -> int:
-    """Says what came of the runs, and draws their curve; the exit code. is_new: see `_trained`."""
+    """Report the results of the runs and plot their curve. Return the exit code. is_new: see
+    `_trained`."""
     if "refused" in came:
         first = next(run for run in runs if run.was_refused)
         print(first.log.read_text(errors="replace").rstrip(), file=sys.stderr)
         for run in runs:
             if not run.folder.exists():
                 run.log.unlink(missing_ok=True)
-        if is_new:  # else it is needed to go on by another command
+        if is_new:  # otherwise a later command needs it to resume
             command.remove()
         return first.code or 1
     if came:
@@ -299,7 +301,7 @@ def _told(
 
 
 def _ending(code: int) -> str:
-    """How a run ended that did not come to its end, in words."""
+    """Return a description of how an unfinished run ended."""
     number = -code if code < 0 else code - 128
     if number not in set(signal.Signals):
         return "failed"
@@ -309,22 +311,22 @@ def _ending(code: int) -> str:
 
 
 def _draw(parent: Path, runs: list[Any]) -> None:
-    """The curve of all runs that did not fail."""
+    """Plot the curve of all runs that did not fail."""
     try:
         folders = [run.folder for run in runs if not run.code]
         echo(f"curve: {curve(folders, parent / 'curve.png')}")
-    except (TandemError, OSError) as error:  # the runs are whole without it
+    except (TandemError, OSError) as error:  # the runs are complete without it
         echo(f"no curve: {str(error).splitlines()[0]}")
 
 
 class _SeedsDisplay:
-    """What is shown of runs that are under way: in a terminal a line for each, which changes; else
-    all lines, with their seeds before them."""
+    """Display of the runs in progress: in a terminal an updating line for each, otherwise all lines
+    prefixed by their seeds."""
 
     def __init__(self, runs: list[Any], quiet: bool, stream: TextIO) -> None:
         self.runs, self.quiet, self.stream = runs, quiet, stream
         self.live: Any = None
-        self.notes = set[str]()  # that were printed for one of the seeds
+        self.notes = set[str]()  # already printed for one of the seeds
         if not quiet and stream.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -353,7 +355,7 @@ class _SeedsDisplay:
 
 
 def scored(result: dict[str, Any]) -> str:
-    """The returns of a run's best and last checkpoints, in words."""
+    """Return the returns of a run's best and last checkpoints as text."""
     if result.get("eval_mean") is None:
         return "done"
     best, last = (mean_and_std(result[f"{n}eval_mean"], result[f"{n}eval_std"]) for n in KINDS)
@@ -362,7 +364,8 @@ def scored(result: dict[str, Any]) -> str:
 
 
 def means(results: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The mean returns of several runs' best and last checkpoints, a line for each."""
+    """Yield a line with the mean return over several runs for the best, and for the last
+    checkpoints."""
     for prefix, name in KINDS.items():
         each = [x for result in results if (x := result.get(f"{prefix}eval_mean")) is not None]
         if each:

@@ -1,4 +1,4 @@
-"""The command that several runs were begun with, as it is kept in the folder of all of them."""
+"""The command that started runs of several seeds, as stored in their common folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tandem.runs.folder import LOCK
 from tandem.settings import shell_path
 from tandem.types import JSONDict
 
-FILE = "seeds.json"  # the command, and the seeds
-SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
-SITTING = {"--stop-at": 1, "--import": 1}  # of one sitting, and the user's alone
-# what the command of one seed has of its own; its --config says what --from-sweep did
+FILE = "seeds.json"  # holds the command and the seeds
+SETTINGS = "seeds-settings"  # stem of the copy of the --config file
+SITTING = {"--stop-at": 1, "--import": 1}  # for one session and one user only
+# flags that differ by seed; --config replaces --from-sweep
 OWN = {"--seed": 1, "--seeds": 1, "--out": 1, "--from-sweep": 1}
 
 
@@ -34,21 +34,21 @@ class SeedsCommand:
     words: list[str]
     seeds: list[int]
     parent: Path
-    signature: object = field(default="", compare=False)  # as the file has it, see `runs.trust`
+    signature: object = field(default="", compare=False)  # as in the file; see `runs.trust`
 
     @property
     def again(self) -> str:
-        """The command that resumes them, with the names that a file may not import."""
+        """The command that resumes the runs, with the names that a file may not import."""
         algorithm = f"{name} " if (name := own_class(self.words)) else ""
         more = with_import(value_of("--import", self.words))
         return f"tandem train {algorithm}--resume {shell_path(self.parent)}{more}"
 
     def of_seed(self, seed: int, more: Iterable[str] = ()) -> list[str]:
-        """The words that begin the run of one seed."""
+        """Return the words that start the run of one seed."""
         return [*self.words, *more, "--seed", str(seed), f"--out={self.parent / f's{seed}'}"]
 
     def save(self) -> None:
-        """Writes it, and a copy of the file of settings, which may be another one later."""
+        """Write the command, and a copy of the settings file, which may change later."""
         with writing(self.parent / FILE):
             if file := value_of("--config", self.words):
                 shutil.copyfile(file, self._settings(file))
@@ -57,11 +57,12 @@ class SeedsCommand:
             write_json(self.parent / FILE, data | {"signature": signature}, ELSEWHERE)
 
     def _signed(self, theirs: str | None) -> JSONDict:
-        """The names of the command, the command, and the text of the copied file of settings.
-        theirs: the one class that may be imported."""
+        """Return the names of the command, the command, and the text of the copied settings file.
+        theirs: the only class that may be imported."""
         from tandem.cli.train import make_parser, settings_flags
 
-        words, parser = without(self.words, {"--import": 1}), make_parser()  # which imports it
+        # parsing --import would import the module
+        words, parser = without(self.words, {"--import": 1}), make_parser()
         file = self._settings(value_of("--config", words) or "")
         said = settings_file.read(file).get("algorithm", "") if file.is_file() else ""
         settings_flags(parser, words, otherwise=str(said), trusted=(theirs,))
@@ -79,9 +80,10 @@ class SeedsCommand:
         }
 
     def vouched(self, names: trust.Names, words: list[str]) -> SeedsCommand:
-        """This command; if this user did not write it on this machine, without what only a user may
-        give. ResumeError where it names what may run code, and `names` does not repeat it, or a
-        program's own algorithm, which these `words` do not: no file is trusted with an import."""
+        """Return this command; if this user did not write it on this machine, without the flags
+        that only a user may give. Raises ResumeError if it names something that may run code and
+        `names` does not repeat it, or a custom algorithm that these `words` do not repeat: no file
+        may import code."""
         theirs = own_class(self.words)
         if theirs is not None and own_class(words) != theirs:
             raise ResumeError(
@@ -92,7 +94,7 @@ class SeedsCommand:
         if trust.is_signed(self._signed(theirs), self.parent, self.signature):
             return self
         words = self.words
-        # again and again: a flag may stand where the value of another one does
+        # repeat until stable: a flag may be in the place of another one's value
         while (rest := [w for w in without(words, SITTING) if w != "--trust"]) != words:
             words = rest
         command = replace(self, words=words)
@@ -102,7 +104,7 @@ class SeedsCommand:
         return command
 
     def remove(self) -> None:
-        """What `save` wrote, and the folder where nothing else is in it."""
+        """Remove the files of `save`, and the folder if it is then empty."""
         if file := value_of("--config", self.words):
             self._settings(file).unlink(missing_ok=True)
         for name in (FILE, LOCK):
@@ -111,11 +113,11 @@ class SeedsCommand:
             self.parent.rmdir()
 
     def resumed(self) -> SeedsCommand:
-        """The command of seeds that have not begun, when others go on: by the settings of then, and
-        without --stop-at, which was of one sitting."""
+        """Return the command for seeds that have not started when others resume: with the original
+        settings, and without --stop-at, which applied to one session."""
         own = without(self.words, SITTING)
         file = value_of("--config", own)
-        if file is not None and self._settings(file).is_file():  # older folders have none
+        if file is not None and self._settings(file).is_file():  # missing in older folders
             own = [*without(own, {"--config": 1}), f"--config={self._settings(file)}"]
         return SeedsCommand(own, self.seeds, self.parent)
 
@@ -124,19 +126,19 @@ class SeedsCommand:
 
 
 def own_class(words: list[str]) -> str | None:
-    """The algorithm of a command where it is module:Class; None where it is not."""
+    """Return the algorithm of a command if it is module:Class, else None."""
     from tandem.cli.train import make_parser
 
     return next(filter(algorithms.is_class, make_parser().algorithms(words)), None)
 
 
 def is_in(folder: str | Path) -> bool:
-    """Whether it is the folder of several seeds."""
+    """Return True for the folder of several seeds."""
     return (Path(folder) / FILE).is_file()
 
 
 def read(parent: Path) -> SeedsCommand:
-    """That of the runs in a folder. RunFolderError where its file is damaged."""
+    """Return the command of the runs in a folder. Raises RunFolderError if its file is damaged."""
     try:
         said = json.loads((parent / FILE).read_text(encoding="utf-8"))
         words, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
@@ -150,7 +152,7 @@ def read(parent: Path) -> SeedsCommand:
 
 
 def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
-    """The words of a command without these flags, each of which has a value."""
+    """Return the words of a command without these flags, each of which takes a value."""
     rest, drop = [], False
     for word in words:
         if drop:
@@ -163,7 +165,7 @@ def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
 
 
 def value_of(flag: str, words: Sequence[str]) -> str | None:
-    """The value of a flag in a command; None where it does not stand there."""
+    """Return the value of a flag in a command; None if it is not there."""
     for word, after in zip(words, [*words, ""][1:], strict=True):
         if word == flag:
             return after

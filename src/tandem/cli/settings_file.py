@@ -1,4 +1,4 @@
-"""What a file of settings says for a command: `tandem train --config`."""
+"""Settings files for commands: `tandem train --config`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PLACES = {
 TYPES = {str: "text in quotes", int: "a whole number", dict: "names and values"}
 TYPES[list] = "a list of texts"
 PARTS = ("settings", "options")
-# of a run's config.json: what it was, which makes no other run
+# entries of a run's config.json that describe it but do not configure another run
 NOTES = (
-    "start",  # but what it started from, this one starts from
+    "start",  # except that the new run has the same start
     "source",
     "versions",
     "commit",
@@ -43,17 +43,17 @@ NOTES = (
     "device_used",
     "compiled",
     "extended_from",
-    "devices_before",  # of older runs
+    "devices_before",  # from older runs
     "inexact",
     "restarted_at",
 )
-# of a program's: code, which is in no file
+# entries for objects passed from Python, whose code is in no file
 CODE = ("own_network", "own_env", "own_eval_env", "own_optimizer", "vector")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file asks for: TOML, or JSON as config.json of a run's folder has it. SettingError for
-    one that cannot be read, or that a program's code belongs to."""
+    """Return the contents of a settings file: TOML, or JSON as in a run's config.json. Raises
+    SettingError if it is unreadable, or needs code of a program."""
     try:
         text = path.read_text(encoding="utf-8")
         data: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
@@ -95,8 +95,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
-    """SettingError where a file names an environment that may run code, which neither this user's
-    run nor the command vouches for."""
+    """Raise SettingError if a file names an environment that may run code, and neither this user
+    wrote the file nor the command vouches for it."""
     names = trust.Names(cluster=getattr(args, "cluster", None), trust=args.trust)
     has_env = args.env is not None or args.vector is not None
     given = {"env": has_env, "env_kwargs": args.env_kwargs is not None}
@@ -108,10 +108,10 @@ def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
 
 
 def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str, Any]:
-    """Puts what a file asks for, its `data`, where a command says nothing; returns what it says
-    of settings and options. A schedule whose horizon is after the file's run keeps it where the
-    command has other steps. SettingError where the two are of different algorithms;
-    UnknownNameError for settings that there are not."""
+    """Fill arguments that a command does not give from the `data` of a file; return the file's
+    settings and options. A schedule that ends after the file's run keeps its horizon if the command
+    has other steps. Raises SettingError if the algorithms differ; UnknownNameError for unknown
+    settings."""
     named = data.get("algorithm")
     if args.algorithm is None and isinstance(named, str):
         if ":" in named:
@@ -165,8 +165,8 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
 
 
 def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
-    """Where a file should say what it says in another place, as advice; "" where nobody knows.
-    settings: of the algorithm."""
+    """Return advice on where a misplaced entry of a file belongs; "" if unknown. settings: those of
+    the algorithm."""
     if settings is None and data.get("algorithm") in algorithms.names():
         settings = algorithms.get(data["algorithm"]).Settings
     for one in (name, *OTHER_NAMES.get(name, ())):
@@ -179,9 +179,10 @@ def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
 
 
 def _is_a(value: Any, hint: Any) -> bool:
-    """Whether a file's value is of a setting's type as it stands: a number in quotes is text."""
+    """Return True if a file's value has the type of a setting without conversion: a number in
+    quotes is text."""
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is Literal:  # which of them, its own error says
+    if origin is Literal:  # the choice itself is checked later
         return isinstance(value, type(inner[0]))
     if origin in (Union, UnionType):
         return any(
@@ -198,7 +199,7 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 
 def literal(value: Any) -> str:
-    """A value as TOML has it."""
+    """Return a value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):

@@ -53,8 +53,8 @@ EXAMPLES = (
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
 BEST = 5  # trials in the final table
-FULL_WIDTH = 10_000  # columns of a table in a file
-WIDTHS = {"trial": 5, "return": 8, "state": 10, "steps": 9, "time": 7}  # at least
+FULL_WIDTH = 10_000  # characters per line of a table in a file
+WIDTHS = {"trial": 5, "return": 8, "state": 10, "steps": 9, "time": 7}  # minimum
 OWN = (
     "trials",
     "parallel",
@@ -70,7 +70,7 @@ OWN = (
 
 
 def run(words: list[str]) -> int:
-    """Makes trials, prints a line for each, and what came of them all."""
+    """Run trials, and print a line for each and the results."""
     args = _arguments(train.with_address(words))
     show = _TrialsDisplay(args.quiet)
     asked: dict[str, Any] = {n: getattr(args, n) for n in OWN if getattr(args, n) is not None}
@@ -99,8 +99,8 @@ def run(words: list[str]) -> int:
 
 
 class _TrialsDisplay:
-    """What is shown while trials are made: a line for each that is over and, in a terminal, one for
-    each that is under way."""
+    """Display during a sweep: a line for each finished trial and, in a terminal, one for each
+    running trial."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.console = quiet, _console()
@@ -119,7 +119,7 @@ class _TrialsDisplay:
             self.live.stop()
 
     def begun(self, made: sweeps.Sweep) -> None:
-        """Says what is to come."""
+        """Print a description of the sweep."""
         plan = made.plan
         self.evaluations = plan.evaluations
         if self.quiet:
@@ -146,14 +146,14 @@ class _TrialsDisplay:
         self.console.print(_table(self.console, self.names, ()))
 
     def heard(self, number: int, evaluations: int, mean: float) -> None:
-        """A trial was evaluated."""
+        """Show an evaluation of a trial."""
         self.latest[number] = (
             f"{evaluations} of {self.evaluations} evaluations, return {figures(mean)}"
         )
         self._refresh()
 
     def told(self, trial: SweepTrial) -> None:
-        """A trial is over."""
+        """Print a finished trial."""
         self.latest.pop(trial.number, None)
         if not self.quiet:
             self.console.print(_table(self.console, self.names, [trial], show_header=False))
@@ -168,8 +168,8 @@ class _TrialsDisplay:
 
 
 def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: bool) -> None:
-    """Prints the best trials, unless a few rows show all, where the files are, the entry for the
-    zoo, and what to do with it. quiet: no rows were printed."""
+    """Print the best trials (unless a few rows already show all), the paths of the files, the zoo
+    entry, and how to use it. quiet: no rows were printed."""
     complete, console = [t for t in swept.ranked if t.state == COMPLETE], _console()
     echo()
     if quiet or made.done or len(swept.trials) > BEST:
@@ -205,14 +205,15 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: boo
 
 
 def _names(made: sweeps.Sweep, shares: Iterable[str] = ()) -> dict[str, int]:
-    """The settings of the search space, the most important ones first, with widths of columns."""
+    """Return the settings of the search space, the most important first, with column widths."""
     labels = [*shares, *(d.setting for d in made.space.dimensions)]
     names = dict.fromkeys(label.partition(".")[0] for label in labels)
     return {n: max(len(n), len(str(getattr(made.base, n))) + 4) for n in names}
 
 
 def _console(file: TextIO | Display | None = None) -> Console:
-    """Prints tables to the stdout of the command, or another terminal; to a file in full width."""
+    """Return a console for tables on the stdout of the command or another terminal; full width for
+    a file."""
     file = file or Display(stream())
     width = None if file.isatty() else FULL_WIDTH
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
@@ -221,8 +222,7 @@ def _console(file: TextIO | Display | None = None) -> Console:
 def _table(
     console: Console, names: dict[str, int], trials: Sequence[SweepTrial], show_header: bool = True
 ) -> Table:
-    """A row for each trial, with the first settings of `names`: as many as the console has room
-    for."""
+    """Return a table with a row for each trial, and as many of the settings in `names` as fit."""
     roomy = console.options.update(width=FULL_WIDTH)
     for count in range(len(names), -1, -1):
         table = Table(box=None, pad_edge=False, header_style="", show_header=show_header)
@@ -240,7 +240,7 @@ def _table(
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Parse and return the arguments."""
     parser = make_parser()
     title = "settings of {} in all trials [default]"
     train.settings_flags(parser, words, title, "run options")
@@ -251,7 +251,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command, without those that go by the algorithm."""
+    """Return the parser of this command, without the flags that depend on the algorithm."""
     parser = Parser("sweep", ABOUT, EXAMPLES)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")

@@ -1,4 +1,4 @@
-"""A learning curve in characters, for terminals."""
+"""Learning curves as text, for terminals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tandem.types import AnyArray
 
 
 class Line(NamedTuple):
-    """Points [K], by x, a mark for each, and whether there are marks between them, too."""
+    """Points [K], ordered by x, with the same mark. joined: marks also fill the gaps between
+    them."""
 
     mark: str
     x: AnyArray
@@ -21,9 +22,9 @@ class Line(NamedTuple):
 
 
 def text_curve(lines: Sequence[Line], width: int, height: int) -> list[str]:
-    """Points as rows of text: `height` of them with the values at the left, and one with the
-    steps below. Later lines cover earlier ones; points that are not finite are left out. [] where
-    nothing is left to draw."""
+    """Return points as rows of text: `height` rows with values on the left, and one with the steps
+    below. Later lines cover earlier ones; non-finite points are skipped. [] if no points are
+    left."""
     kept = [_finite(line) for line in lines]
     if not any(len(line.x) for line in kept):
         return []
@@ -57,7 +58,7 @@ def _finite(line: Line) -> Line:
 
 
 def _at(low: float, high: float, height: int) -> float:
-    """The value of the row in the middle."""
+    """Return the value of the middle row."""
     return high - (high - low) * ((height - 1) // 2) / max(height - 1, 1)
 
 

@@ -1,4 +1,4 @@
-"""What `tandem train` says of a run: in words, or as lines of JSON."""
+"""Output of `tandem train` on a run: text, or JSON lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandem.settings import shell_path
 
 
 def begun(session: Any, quiet: bool) -> None:
-    """Says what begins, or goes on."""
+    """Print the run that starts or resumes."""
     devices = purpose(session.backend)
     if isinstance(log := session.callbacks[0], JsonLog):
         notes = [*([devices] if devices else []), *session.notes]
@@ -36,7 +36,7 @@ def begun(session: Any, quiet: bool) -> None:
 
 
 def _outline(session: Any) -> dict[str, Any]:
-    """The run that begins, for the first line of a stream."""
+    """Return the description of the run for the first line of a stream."""
     c = session.config
     said = {name: getattr(c, name) for name in ("algorithm", "env", "framework", "seed", "source")}
     return {
@@ -48,8 +48,8 @@ def _outline(session: Any) -> dict[str, Any]:
 
 
 def ended(session: Any, result: Result, imported: str | None = None) -> int:
-    """Says what came of a sitting, and how to go on; the exit code. imported: the module of
-    --import, which other commands need too."""
+    """Print the result of a session and how to continue; return the exit code. imported: the module
+    of --import, which other commands need, too."""
     if isinstance(log := session.callbacks[0], JsonLog):
         if result.summary:
             log.line("result", {**result.summary, "folder": str(result.folder)})
@@ -94,7 +94,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
 
 
 def _again(conf: Any, imported: str | None) -> tuple[str, str]:
-    """(the command that goes on with a run in {}, what others need beside it)."""
+    """Return (the command that resumes a run in {}, the flags that other commands need)."""
     more = with_import(imported)
     if own.is_known(conf.algorithm):
         return f"train --resume {{}}{more}", more
@@ -103,11 +103,11 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
-    """Says how to go on with a run that a signal ended."""
+    """Print how to resume a run that a signal ended."""
     command = f"tandem {_again(conf, imported)[0].format(shell_path(shown(result.folder)))}"
     echo(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 
 def _code(reason: str) -> int:
-    """That of the signal which ended the run, else 0."""
+    """Return the exit code of the signal that ended the run, else 0."""
     return exit_code(reason) if reason.startswith("SIG") else 0

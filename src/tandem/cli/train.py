@@ -74,8 +74,8 @@ MAY_CHANGE = "only --stop-at, --out, --steps with --extend, and execution option
 
 
 def run(words: list[str]) -> int:
-    """Trains one run or several, prints what came of them. Of processes that were launched
-    together, the first one does so, and the others make its updates with it."""
+    """Train one run or several, and print the results. Of processes launched together, the first
+    does so, and the others take part in its updates."""
     launch = find()
     if launch is None:
         return _run(words)
@@ -120,7 +120,8 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
 
 
 def _expect_log(args: argparse.Namespace) -> None:
-    """Refuses a form of --log that there is not, and lines of several runs in one stream."""
+    """Raise an error for an unknown --log format, and for JSON lines of several runs in one
+    stream."""
     one_of("log", args.log, LOGS)
     if args.log == "json" and (
         args.seeds is not None or (args.resume and seeds_command.is_in(args.resume))
@@ -134,7 +135,7 @@ def _expect_log(args: argparse.Namespace) -> None:
 
 
 def _several(args: argparse.Namespace, words: list[str]) -> int:
-    """Runs that differ in their seeds, in folders under one, and their curve."""
+    """Train runs with different seeds, in subfolders of one folder, and plot their curve."""
     count = _whole("seeds", args.seeds, 1)
     if args.resume is not None:
         raise SettingError(
@@ -149,7 +150,7 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
-    """The session, with what shows or logs it."""
+    """Return the session, with its progress display or log."""
     is_json = args.log == "json"
     shown = JsonLog(0, args.quiet, stream=stream()) if is_json else Progress(0, args.quiet)
     session = _begun_or_resumed(args, seed, out, shown)
@@ -212,12 +213,12 @@ def _begun_or_resumed(
 
 
 def _env_name(args: argparse.Namespace) -> str:
-    """What a new run's folder is named after."""
+    """Return the environment's part of a new run's folder name."""
     return str(args.env or args.vector.replace(":", "."))
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Parse and return the arguments."""
     words = from_sweep.with_config(with_address(words))
     parser, file = make_parser(), value_of("--config", words)
     data = {} if file is None else settings_file.read(Path(file))
@@ -234,7 +235,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 
 
 def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
-    """Takes what a command says nothing of from its file of settings."""
+    """Fill arguments that a command does not give from its settings file."""
     if args.resume is not None:
         raise SettingError(
             "--config was given with --resume.",
@@ -244,11 +245,11 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
     settings_file.expect(args, path, data)
     flags_say = given(args)
     said = settings_file.fill(args, path, data)
-    if args.env == data.get("env") and {"versions", "origin"} & data.keys():  # of a run, or a sweep
+    if args.env == data.get("env") and {"versions", "origin"} & data.keys():  # of a run or sweep
         config_file.expect_env(data, path, SettingError)
     if args.algorithm is not None and args.env is not None and flags_say:
         for name in zoo.usual_in(args.algorithm, versioned(args.env), said) - flags_say.keys():
-            # not a schedule that was rescaled, unless another entry has another one
+            # keep a rescaled schedule, unless --entry selects another entry
             if "entry" in flags_say or getattr(args, name) == said[name]:
                 delattr(args, name)
 
@@ -261,9 +262,9 @@ def settings_flags(
     otherwise: str = "",
     trusted: Sequence[str | None] | None = None,
 ) -> Any:
-    """Flags for the settings of the algorithms that a command names, or `otherwise`, and for the
-    options, in groups of these titles; in help with what the zoo says. Gives the class of the
-    first; None where there is none. trusted: no class is imported but these, as module:Class."""
+    """Add flags for the settings of the algorithms that a command names, or of `otherwise`, and for
+    the options, in groups with these titles; help shows the zoo's values. Return the class of the
+    first algorithm, or None. trusted: the only classes to import, as module:Class; None: all."""
     group, beside = parser.add_argument_group(), parser.add_argument_group(options)
     own_zoo = value_of("--zoo", words)
     zoo.use(None if own_zoo is None else Path(own_zoo))
@@ -282,7 +283,7 @@ def settings_flags(
     flags(beside, Options(), sourced=sourced, hidden=hidden)
     for kind in kinds:
         parser.values |= flags(group, kind.Settings(), tuned.settings, tuned.source, sourced)
-    if not kinds:  # some that any run may be given, without help
+    if not kinds:  # accept common settings, but hide them in help
         flags(group, ReplaySettings())
         for action in group._group_actions:
             action.help = argparse.SUPPRESS
@@ -294,7 +295,7 @@ def settings_flags(
 
 
 def _refuse_unknown(parser: Parser, kinds: list[Any], command: str, flag: str) -> None:
-    """Refuses a flag of other algorithms, or of other libraries; nobody's is left to the parser."""
+    """Raise an error for a flag of other algorithms or libraries; the parser handles all others."""
     known = parser._option_string_actions
     close, odd = nearest(flag, known, 1), flag.removeprefix("--").replace("-", "_")
     switch = bool(close) and close[0].startswith("--no-") and odd not in other_names.OTHER_NAMES
@@ -304,7 +305,8 @@ def _refuse_unknown(parser: Parser, kinds: list[Any], command: str, flag: str) -
 
 
 def with_address(words: list[str]) -> list[str]:
-    """`--cluster` may stand alone: the next word is its address only where it looks like one."""
+    """Expand a `--cluster` without an address: the next word is its address only if it looks like
+    one."""
     changed = list(words)
     for i, word in enumerate(words):
         if word == "--cluster" and not (
@@ -315,7 +317,7 @@ def with_address(words: list[str]) -> list[str]:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command, without those that go by the algorithm."""
+    """Return the parser of this command, without the flags that depend on the algorithm."""
     parser = Parser("train", ABOUT, EXAMPLES)
     parser.usual = USUAL
     parser.add_argument(
@@ -399,7 +401,7 @@ def make_parser() -> Parser:
 
 
 def _complete(args: argparse.Namespace) -> None:
-    """Refuses a command without an algorithm and an environment."""
+    """Raise an error if the algorithm or the environment is missing."""
     if args.algorithm is None:
         raise SettingError(
             "`tandem train` needs an algorithm and an environment.",
@@ -433,5 +435,5 @@ def _whole(flag: str, value: str, least: int = 0) -> int:
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings and options that a command was given."""
+    """Return the settings and options given to a command."""
     return {name: value for name, value in vars(args).items() if name in args.settings}

@@ -19,7 +19,7 @@ require the same machine and the same versions."""
 
 
 def run(words: list[str]) -> int:
-    """Names the first row that differs."""
+    """Print the first row that differs."""
     args = make_parser().read(words)
     if args.steps is not None and args.steps < 1:
         raise SettingError(
@@ -48,7 +48,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="run folder")
     agents.own_argument(parser)

@@ -20,7 +20,7 @@ OF_PLAY = {"out": None, "episodes": 1, "seed": 0, "max_steps": 1000, "which": "b
 
 
 def run(words: list[str]) -> int:
-    """Opens a window, or writes a file and says where; or follows a run."""
+    """Open a window, or write a file and print its path; or follow a run."""
     args = make_parser().read(words)
     if args.live:
         return _follow(args)
@@ -32,7 +32,8 @@ def run(words: list[str]) -> int:
     max_steps = whole_number("--max-steps", args.max_steps, 1)
     loaded = agents.load(args, "watch")
     loaded.expect_id("{}.play(env).save('play.gif')")
-    env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
+    # `loaded.env` raises for environments passed from Python
+    env, kwargs = loaded.env, loaded.config.get("env_kwargs")
     if not loaded.config.get("vector"):
         env = loaded.named
     if args.out is None and has_display():
@@ -48,7 +49,7 @@ def run(words: list[str]) -> int:
 
 
 def make_parser() -> Parser:
-    """The arguments of the command."""
+    """Return the parser of this command."""
     parser = Parser(
         "watch",
         ABOUT,
