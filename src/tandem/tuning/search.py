@@ -34,7 +34,7 @@ from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results
 
 SHARE = 10  # a trial has this fraction (1/SHARE) of a run's steps by default
-LEAST = 5_000  # but at least so many, up to the whole run
+LEAST = 5_000  # minimum steps of a trial, if the run has as many
 EVALUATIONS = 10  # per trial by default; the second half of them counts
 EPISODES = 5  # per evaluation
 
