@@ -71,27 +71,41 @@ def sweep(
     The first trial uses the current settings, if the space contains them. Each trial is a run of
     `steps` environment steps (None: as many as the settings have), evaluated ten times; its score
     is the mean return of the second half. The `pruner` stops a trial that is worse than others were
-    at the same evaluation: "median", "asha" (successive halving), "hyperband" or "none". A trial
-    that fails or has non-finite losses is recorded as such.
+    at the same evaluation. A trial that fails or has non-finite losses is recorded as such. SIGINT
+    and SIGTERM end the running trials with a checkpoint, and are then raised again.
 
-    `more`: trials, their number (40); parallel, how many at a time (default: the number of cores;
-    one with a GPU); cluster, the address of a Ray cluster to run them ("auto": one that runs here,
-    else a new one), whose machines share the folder; pruner ("median"); sampler ("tpe", "gp" or
-    "random"); space, ranges by setting that override the declared ones, as a dict or a TOML file
-    (docs/howto/sweeps.md); seed (0), from which the trials' seeds are derived: they are distinct
-    from seeds to report results with; steps; framework, env_kwargs, device, network and any
-    setting, as for `tandem.train`; out, a new folder (runs/sweep-…); begun, a function called with
-    the `Sweep` before its first trial; heard, one called with (trial number, number of evaluations
-    so far, latest return); told, one called with each SweepTrial when it is over.
+    Args:
+        algorithm: The name or class of the algorithm.
+        env: The environment, as for `tandem.train`.
+        **more: `steps`, `framework`, `env_kwargs`, `device`, `network` and any setting, as for
+            `tandem.train`, and:
 
-    resume: the folder of a sweep to resume, instead of the algorithm, the environment and all other
-    arguments except `trials`, which may be larger, parallel and cluster. Finished trials are not
-    repeated; interrupted ones continue from their checkpoints, whatever ended the sweep. trust:
-    with `resume`, as in `tandem.train`.
+            - `trials`: The number of trials (40).
+            - `parallel`: Trials at a time (default: the number of cores; one with a GPU).
+            - `cluster`: The address of a Ray cluster for the trials ("auto": one that runs here,
+              else a new one), whose machines share the folder.
+            - `pruner`: "median" (default), "asha" (successive halving), "hyperband" or "none".
+            - `sampler`: "tpe" (default), "gp" or "random".
+            - `space`: Ranges by setting that override the declared ones, as a dict or a TOML file
+              (docs/howto/sweeps.md).
+            - `seed`: The seed (0) from which the trials' seeds are derived. They are distinct from
+              seeds to report results with.
+            - `out`: A new folder (runs/sweep-…).
+            - `begun`: A function called with the `Sweep` before its first trial.
+            - `heard`: A function called with (trial number, number of evaluations so far, latest
+              return).
+            - `told`: A function called with each SweepTrial when it is over.
+            - `resume`: The folder of a sweep to resume, instead of the algorithm, the environment
+              and all other arguments except `trials`, which may be larger, `parallel` and
+              `cluster`. Finished trials are not repeated; interrupted ones continue from their
+              checkpoints, whatever ended the sweep.
+            - `trust`: With `resume`, as in `tandem.train`.
 
-    Raises the errors of `tandem.train` for invalid settings, before anything runs; EngineError if
-    Optuna is not installed; WorkerError if no trial finished. SIGINT and SIGTERM end the running
-    trials with a checkpoint, and are then raised again.
+    Raises:
+        SettingError: A setting is invalid. This and other errors of `tandem.train` are raised
+            before anything runs.
+        EngineError: Optuna is not installed.
+        WorkerError: No trial finished.
     """
     made = Sweep(algorithm, env, **more)
     came = made.train()
