@@ -1,2 +1,2 @@
-"""The agent API: a user's agent (`rl`) becomes an algorithm, an actor and a learner, which the loop
-of `learning` runs like its own. May import any package but `examples`."""
+"""The agent API: turns a user's agent (`rl`) into an algorithm, an actor and a learner, which run
+in the loop of `learning`. May import any package but `examples`."""

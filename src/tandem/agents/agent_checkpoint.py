@@ -1,4 +1,4 @@
-"""An agent in files: its parameters alone, or all that training needs to go on."""
+"""Files of an agent: its parameters alone, or everything needed to resume training."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from tandem.types import AnyArray, JSONDict
 PathLike = str | Path
 Contents = tuple[JSONDict, checkpoint.Groups]  # of a file: JSON data, and arrays by group and name
 
-PARAM, WHOLE = "param", "agent"  # what a file holds
-TRAINING = ("engine", "collector", "learner")  # groups of a file in which there was training
+PARAM, WHOLE = "param", "agent"  # contents of a file
+TRAINING = ("engine", "collector", "learner")  # groups of a file that includes training
 EXPLORERS = ("policy", "noise")  # arguments of `set` that are objects
 RECORDS = ("total_episode", "total_time", "loss_list", "reward_list", "noise_scale_list")
-PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # how they begin
+PICKLES = tuple(b"\x80" + bytes([protocol]) for protocol in (2, 3, 4, 5))  # first bytes
 
 
 def parameters(agent: AgentMembers) -> Contents:
-    """Returns what a file of parameters holds: the arrays of `agent.param` in order, and how they
-    are nested."""
+    """Return the contents of a parameter file: the arrays of `agent.param` in order, and their
+    nesting."""
     arrays = variables.read(param_variables(agent))
     data = {"holds": PARAM, "nesting": _nesting(agent.param)}
     return data, {"param": {str(i): x for i, x in enumerate(arrays)}}
 
 
 def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Contents:
-    """Returns what a file of the agent holds: parameters and records; and once there was training,
-    networks, optimizers, counters, generators, and with `pools` the transitions, as views."""
+    """Return the contents of an agent file: parameters and records; after training also networks,
+    optimizers, counters, generators, and with `pools` the transitions, as views."""
     data, groups = parameters(agent)
     records = {name: getattr(agent, name) for name in RECORDS}
     data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
-    # as pairs: JSON has no numbers, and no None, for names
+    # pairs, since JSON keys cannot be numbers or None
     data["sizes"] = list(agent._sample_sizes.items())
     data["adjusted"] = asdict(agent._adjusted) | {"start_size": agent._start_size()}
     data["unrecorded"] = list(agent._unrecorded)
@@ -74,15 +74,15 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
 
 
 def arguments_data(arguments: SetArguments) -> JSONDict:
-    """Returns the arguments of `set` as JSON data."""
+    """Return the arguments of `set` as JSON data."""
     data = {f.name: _plain(getattr(arguments, f.name)) for f in fields(SetArguments)}
     explorers = {name: _described(getattr(arguments, name)) for name in EXPLORERS}
     return data | explorers
 
 
 def arguments_of(data: JSONDict) -> SetArguments:
-    """Returns the arguments of `set` that a file holds. SettingError where policies or noise
-    processes are of classes that are not the library's: a file makes no such object."""
+    """Return the arguments of `set` from a file. Raises SettingError for policies or noise
+    processes of classes outside tandem: files never create such objects."""
     own = {
         name: list(dict.fromkeys(one["own"] for one in as_list(data[name]) if "own" in one))
         for name in EXPLORERS
@@ -106,8 +106,8 @@ def arguments_of(data: JSONDict) -> SetArguments:
 
 
 def _described(sources: Any) -> Any:
-    """Returns policies or noise processes as JSON data: a class of the library with the arguments
-    that it is made with, and by number which ones are one object, or draw from one generator."""
+    """Return policies or noise processes as JSON data: a class of tandem with its constructor
+    arguments, and the indices of sources that are the same object or share a generator."""
     rows: list[JSONDict] = []
     each = as_list(sources)
     for i, source in enumerate(each):
@@ -126,7 +126,7 @@ def _described(sources: Any) -> Any:
 
 
 def _explorers(described: Any) -> Any:
-    """Returns what `_described` was given, in the state that it was first in."""
+    """Return the inverse of `_described`, in the initial state."""
     made: list[Any] = []
     for row in as_list(described):
         if "same" in row:
@@ -148,17 +148,17 @@ def _explorers(described: Any) -> Any:
 
 
 def _plain(value: object) -> object:
-    """Returns a number, a text, or several, as JSON has them."""
+    """Return a number, a string or a sequence in its JSON form."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
-    if isinstance(value, Real) and not isinstance(value, int):  # a fraction, say
+    if isinstance(value, Real) and not isinstance(value, int):  # such as a fraction
         return float(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def whole_untrained(agent: AgentMembers, restored: checkpoint.Checkpoint) -> Contents:
-    """Returns what a file of an agent holds that was restored from another, and not trained since:
-    the same training."""
+    """Return the file contents of an agent that was restored from a file and not trained since: the
+    same training."""
     data, groups = whole(agent, None, True)
     return {**restored.data, **data}, {
         **{name: restored.group(name) for name in TRAINING},
@@ -167,7 +167,7 @@ def whole_untrained(agent: AgentMembers, restored: checkpoint.Checkpoint) -> Con
 
 
 def as_path(path: object) -> Path:
-    """Returns the path of a file. SettingError for what is none."""
+    """Return the path of a file. Raises SettingError for an invalid one."""
     if not isinstance(path, (str, AnyPath)) or not Path(path).name:
         raise SettingError(
             f"the agent's file is {path!r}.",
@@ -178,8 +178,8 @@ def as_path(path: object) -> Path:
 
 
 def read(path: str | Path, holds: str | None = None) -> checkpoint.Checkpoint:
-    """Returns a file of either kind, or of the kind that it has to `hold`. CheckpointError where it
-    is something else, with a word on pickles."""
+    """Read a file of either type, or of the type `holds`. Raises CheckpointError for anything else,
+    with an explanation for pickles."""
     path = as_path(path)
     if path.is_file():
         with path.open("rb") as opened:
@@ -207,8 +207,8 @@ def read(path: str | Path, holds: str | None = None) -> checkpoint.Checkpoint:
 
 
 def restore_param(path: str | Path) -> Any:
-    """Returns the arrays of the parameters in a file of `save_param` or `save`, nested as
-    `agent.param` was: NumPy arrays in lists."""
+    """Return the parameters in a file of `save_param` or `save` as NumPy arrays, in lists nested
+    like `agent.param`."""
     file = read(path)
     arrays = iter(_in_order(file.group("param")))
 
@@ -219,7 +219,7 @@ def restore_param(path: str | Path) -> Any:
 
 
 def load_param(agent: AgentMembers, arrays: dict[str, AnyArray], path: str | Path) -> None:
-    """Gives the agent's parameters these values. CheckpointError where they do not fit."""
+    """Load these values into the agent's parameters. Raises CheckpointError if they do not fit."""
     own, values = param_variables(agent), _in_order(arrays)
     own_shapes, shapes = ([tuple(x.shape) for x in xs] for xs in (own, values))
     if own_shapes != shapes:
@@ -232,9 +232,8 @@ def load_param(agent: AgentMembers, arrays: dict[str, AnyArray], path: str | Pat
 
 
 def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> list[str]:
-    """Gives the agent's networks, those too that are in no list of parameters, what a file says of
-    them, and returns their names. What is not there yet, or does not fit, is left to the training
-    that goes on."""
+    """Load a file's values into the agent's networks, including those outside `param`, and return
+    their names. Networks that do not exist yet or do not fit are left to the resumed training."""
     own = {
         name: variable
         for name, variable in held(reach(agent)).items()
@@ -245,7 +244,7 @@ def load_networks(agent: AgentMembers, arrays: dict[str, AnyArray]) -> list[str]
 
 
 def present(agent: AgentMembers, names: Sequence[str]) -> dict[str, AnyArray]:
-    """Returns the values of the networks of these names as they are now."""
+    """Return the current values of the networks with these names."""
     now = held(reach(agent))
     here = [name for name in names if name in now]
     return dict(zip(here, variables.read(now[n] for n in here), strict=True))
@@ -254,10 +253,13 @@ def present(agent: AgentMembers, names: Sequence[str]) -> dict[str, AnyArray]:
 def load_training(
     assembly: Assembly, saved: checkpoint.Checkpoint, loaded: dict[str, AnyArray], anew: bool
 ) -> None:
-    """Brings a training to where it was. loaded: networks with what the file says, or what they
-    were given since; as they were before the assembly was made, which moves dropout's seeds. anew:
-    whether `set` was called after `restore`, so that what fits the new arguments goes on.
-    CheckpointError where it was another training."""
+    """Restore the state of a training.
+
+    loaded: networks with the file's values, or values assigned since, from before the assembly was
+    created, which advances dropout seeds. anew: whether `set` was called after `restore`, so that
+    only the state that fits the new arguments is kept. Raises CheckpointError if the file is of a
+    different training.
+    """
     data, groups = saved.data, {name: saved.group(name) for name in TRAINING}
     groups["engine"] |= loaded
     if anew or data.get("anew"):
@@ -295,13 +297,13 @@ def load_training(
 
 
 def _adapted(assembly: Assembly, data: JSONDict) -> JSONDict:
-    """Returns a file's data for a training with other arguments of `set`: explorers of the same
-    kinds go on, and where anything else was changed, of the pool what fits."""
+    """Return a file's data for a training with other arguments of `set`: explorers of the same type
+    keep their state; if anything else changed, the pool keeps what fits."""
     explore = assembly.actor.state()["explore"]
     if _states(explore) != _states(data["actor"]["explore"]):
         data = {**data, "actor": {**data["actor"], "explore": explore}}
     now, before = arguments_data(assembly.arguments), data.get("arguments", {})
-    # in a file that was saved after a `set`, before its training, the pool is older
+    # if the file was saved between `set` and training, its pool predates the arguments
     if data.get("anew") or any(now[n] != before.get(n) for n in now if n not in EXPLORERS):
         loop = data["loop"]
         data = {**data, "loop": loop | {"learner": loop["learner"] | {"anew": True}}}
@@ -309,7 +311,7 @@ def _adapted(assembly: Assembly, data: JSONDict) -> JSONDict:
 
 
 def _states(explore: list[Any]) -> Any:
-    """Returns of which kinds the states of explorers are."""
+    """Return the structure of explorer states, for comparison."""
     return [
         state if state is None else [inner if inner is None else sorted(inner) for inner in state]
         for state in explore
@@ -317,20 +319,20 @@ def _states(explore: list[Any]) -> Any:
 
 
 def move_training(assembly: Assembly, data: JSONDict, groups: checkpoint.Groups) -> None:
-    """Brings a training to where `whole` says it is, in other environments, whose episodes
-    begin."""
-    engine = assembly.backend.state()  # the networks and optimizers are the same
+    """Load the contents that `whole` returned into an assembly with other environments, which start
+    new episodes."""
+    engine = assembly.backend.state()  # networks and optimizers are unchanged
     assembly.loop.load_state(broken_off(data["loop"]), groups | {"engine": engine})
     assembly.actor.load_state(data["actor"])
     assembly.learner.losses[:] = data["losses"]
 
 
 def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint) -> None:
-    """Gives optimizers the learning rates and other numbers of those in the file. CheckpointError
-    where they are of another kind, or of other variables: their state would mean something else,
-    or nothing."""
+    """Load learning rates and other numbers from the file into the optimizers. Raises
+    CheckpointError if their types or variables differ, since their state would then be
+    meaningless."""
     settings = saved.data.get("optimizers")
-    if settings is None:  # older files do not say
+    if settings is None:  # missing in older files
         return
     own = [o.settings() for o in optimizers]
     if _kinds(own) != _kinds(settings):
@@ -355,7 +357,7 @@ def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint
 
 
 def _kinds(settings: list[JSONDict]) -> str:
-    """Returns the kinds of optimizers in words: "Adam, SGD (2 groups)"."""
+    """Describe the types of optimizers: "Adam, SGD (2 groups)"."""
     kinds = [(one["kind"], len(one["groups"])) for one in settings]
     return ", ".join(f"{kind} ({n} groups)" if n > 1 else kind for kind, n in kinds)
 
@@ -365,25 +367,25 @@ def _in_order(arrays: dict[str, AnyArray]) -> Sequence[AnyArray]:
 
 
 def _nesting(param: Any) -> Any:
-    """Returns lists as `param` is nested, with None for each variable."""
+    """Return lists nested like `param`, with None for each variable."""
     return [_nesting(part) for part in param] if isinstance(param, (list, tuple)) else None
 
 
 class SavedAgent(AdaptiveMethods):
-    """What an agent does with files, and what the next `train` goes on from."""
+    """File methods of an agent, and the state from which the next `train` resumes."""
 
-    _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
-    _loaded: Sequence[str] = ()  # networks that were given what it says
+    _restored: checkpoint.Checkpoint | None = None  # the next `train` resumes from it
+    _loaded: Sequence[str] = ()  # networks loaded from it
     _anew = False  # whether `set` was called since
     _chosen = False  # whether it was ever called
     _saved_arguments: JSONDict | None = None  # of `set`, in that file
-    _rotation: Rotation | None = None  # which files were written
+    _rotation: Rotation | None = None  # files written
     _rotation_state: JSONDict | None = None  # the same, after `restore`
-    _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
+    _saves_pools = True  # whether pools are kept between calls of `train`, and saved
 
     def _set_arguments(self, caller: str) -> SetArguments:
-        """Returns what `set` was told, or what the file says that was restored. SettingError where
-        neither is there."""
+        """Return the arguments of `set`, or those in the restored file. Raises SettingError if
+        there are neither."""
         if self._arguments is None and self._saved_arguments is not None:
             self._arguments = arguments_of(self._saved_arguments)
         if self._arguments is None:
@@ -395,25 +397,28 @@ class SavedAgent(AdaptiveMethods):
         return self._arguments
 
     def save_param(self, path: PathLike) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors."""
+        """Write the parameters to one file of any name: a zip of JSON and safetensors."""
         self._write(path, parameters(self))
 
     def restore_param(self, path: PathLike) -> None:
-        """Gives the parameters the values in a file of `save_param` or `save`. CheckpointError
-        where they do not fit."""
+        """Load the parameters from a file of `save_param` or `save`. Raises CheckpointError if they
+        do not fit."""
         load_param(self, read(path).group("param"), path)
 
     def save(self, path: PathLike) -> None:
-        """Writes all that training needs to go on exactly: networks, optimizers, counters,
-        generators, and the pools, unless the last `train` had save_data=False."""
+        """Save everything needed to resume training exactly: networks, optimizers, counters,
+        generators, and the pools unless the last `train` had save_data=False."""
         with self._assembly or nullcontext():
             self._write(path, self._snapshot(False))
 
     def restore(self, path: PathLike) -> None:
-        """Becomes what `save` wrote: in an agent made with the same arguments the next `train` goes
-        on as if there had been no break, with `set` as it was called before, or by the file.
-        After another `set` it goes on with the optimizers and counters, and the newest transitions
-        that fit. CheckpointError where it does not fit."""
+        """Restore the state that `save` wrote.
+
+        In an agent created with the same arguments, the next `train` resumes as if uninterrupted,
+        with the arguments of `set` as called before, or else those in the file. After another
+        `set`, it keeps the optimizers, the counters and the newest transitions that fit. Raises
+        CheckpointError if the file does not fit.
+        """
         file = read(path, WHOLE)
         load_param(self, file.group("param"), path)
         records = dict(file.data["records"])
@@ -427,7 +432,7 @@ class SavedAgent(AdaptiveMethods):
         self._saved_arguments = file.data.get("arguments")
         if not self._chosen:
             self._arguments = None
-            with suppress(SettingError):  # `train` says which class is not the library's
+            with suppress(SettingError):  # `train` names the class that is not tandem's
                 self._set_arguments("restore")
         self._restored, self._anew = (file if "loop" in file.data else None), False
         if self._restored is not None:
@@ -438,10 +443,10 @@ class SavedAgent(AdaptiveMethods):
         checkpoint.write(as_path(path), *contents)
 
     def _snapshot(self, param_only: bool) -> Contents:
-        """Returns what a file of the agent holds now."""
+        """Return the current contents of a file of the agent."""
         if param_only:
             return parameters(self)
-        if self._restored is not None:  # and not trained since
+        if self._restored is not None:  # not trained since
             data, groups = whole_untrained(self, self._restored)
             before = self._restored.data
             changed = self._anew and data.get("arguments") != before.get("arguments")
@@ -451,5 +456,5 @@ class SavedAgent(AdaptiveMethods):
         return data | {"files": self._rotation_record()}, groups
 
     def _rotation_record(self) -> JSONDict | None:
-        """Returns which files were written, as JSON data; None where none ever was."""
+        """Return the record of written files as JSON data; None if none was ever written."""
         return self._rotation_state if self._rotation is None else self._rotation.state()

@@ -1,5 +1,5 @@
-"""From a user's agent and the arguments of `set` to a training loop: the flags choose parts, and no
-part asks for flags."""
+"""Assembly of a training loop from a user's agent and the arguments of `set`. Flags select
+components here; no component checks flags itself."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from tandem.replay.triplets import TripletSampler
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
-PASSES = 10  # of PPO over what it collected
+PASSES = 10  # of PPO over the collected steps
 
 
 class Assembly:
-    """A training loop, and the parts of it that the agent speaks to: environments, actor, learner,
+    """A training loop and its components that the agent uses: environments, actor, learner,
     optimizers."""
 
     @process.restored()
@@ -70,28 +70,28 @@ class Assembly:
         beside: bool = False,
         layout: Any = None,
     ) -> None:
-        """beside: the environments' processes step them while this one learns. layout: of several
-        devices, which mini-batches are divided among."""
+        """Build the loop. beside: the environments' processes step them while this one learns.
+        layout: several devices that share each minibatch."""
         contract.check_members(agent, arguments)
         self.agent, self.arguments, self.processes = agent, arguments, processes
         self.beside, self.layout = beside, layout
         self._made_for = agent.env, optimizers
         self._open, self._entered = ExitStack(), 0
-        # gives the pool's priorities as they were when the phase began, until that was asked for
+        # returns the pool's priorities at the start of the phase; None once called
         self.start_powers: Callable[[], Array] | None = None
-        # each worker has environments, exploration and draws of its own
+        # each worker has its own environments, exploration and random streams
         rank = 0 if layout is None else layout.rank
         self.seed = derived(agent.seed, f"worker {rank}") if rank else agent.seed
         generators = Generators(self.seed)
         seed = derived(self.seed, "framework")
         where: dict[str, Any] = {"layout": layout}
-        if agent.torch and layout is not None:  # each in a process of its own
+        if agent.torch and layout is not None:  # each device has its own process
             where = {"devices": layout.count, "rank": layout.index}
             seed += layout.index
         self.backend = backends.make(engine(agent.torch), device(agent), seed=seed, **where)
         self.preprocess = joined if arguments.HER else (lambda obs: obs)
         self.environments = self._environments()
-        # of each process
+        # by process
         self.columns = [
             range(first, first + count) for first, count in divide(self.environments.n, processes)
         ]
@@ -101,7 +101,7 @@ class Assembly:
             parts = [example.obs[:, i] for i in range(agents)] if arguments.MARL else [example.obs]
             for action, part in zip(self._actions(agents), parts, strict=True):
                 self._outputs(action, part)
-        # networks and variables, once all of them are built
+        # collect networks and variables once all of them are built
         reached = reach(agent)
         if any(getattr(m, "built", True) is False for m in reached.modules.values()):
             self._build(example)
@@ -112,7 +112,7 @@ class Assembly:
             self.backend.wrap_optimizer(str(i), optimizer, group)
             for i, (optimizer, group) in enumerate(zip(optimizers, groups, strict=False))
         ]
-        # the loss, looked at before anything is trained
+        # check the loss before training starts
         gamma = 1.0 if arguments.steps == 1 else _gamma(agent)
         reports = () if not arguments.PR else ("TD", "ratio") if arguments.PPO else ("TD",)
         n, leaf = self.environments.n, self.environments.action
@@ -125,7 +125,7 @@ class Assembly:
         self._batch = batch
         if adapts(agent):
             self.algorithm.inputs.choose(batch)
-        # the loop
+        # the training loop
         self.actor = collection.AgentActor(
             [self._forward(function) for function in self._actions(agents)],
             self.preprocess,
@@ -154,24 +154,24 @@ class Assembly:
             layout.begin(self)
 
     def is_for(self, env: object) -> bool:
-        """Whether it was made for this environment, or these."""
+        """Return whether this assembly was made for this environment or list of environments."""
         return self._made_for[0] is env
 
     def fits(self, env: object, optimizers: list[Any]) -> bool:
-        """Whether it was made for these."""
+        """Return whether this assembly was made for this environment and these optimizers."""
         own = self._made_for[1]
         same = len(own) == len(optimizers) and all(map(operator.is_, own, optimizers))
         return same and self.is_for(env)
 
     def stays(self, arguments: SetArguments, processes: int, beside: bool, layout: Any) -> bool:
-        """Whether it does for training in this way."""
+        """Return whether this assembly can be reused for training with these options."""
         before = self.arguments.minibatch, self.processes, self.beside, self.layout
         same = before == (arguments.minibatch, processes, beside, layout)
         return same and bool(self.backend.usable) and not self.environments.gone
 
     def check_copies(self, processes: int) -> None:
-        """SettingError where another number of processes would have another number of copies of a
-        single environment: the pool has columns for each of them."""
+        """Raise SettingError if a different number of processes would change the number of copies
+        of a single environment, since the pool has columns for each copy."""
         envs, n = as_list(self.agent.env), self.environments.n
         if len(envs) == 1 and processes != n:
             copies = f"{n} copies" if n > 1 else "it"
@@ -185,7 +185,8 @@ class Assembly:
             )
 
     def set_windows(self, train: TrainArguments) -> None:
-        """Sets how many episodes are collected, how much of the pool is forgotten, and when."""
+        """Set how many episodes are collected, and how many transitions are dropped from the pool
+        and when."""
         schedule = self.learner.schedule
         schedule.store_episodes = None if self.arguments.PPO else train.num_store
         if schedule.rollout_episodes is not None:
@@ -211,21 +212,20 @@ class Assembly:
             )
 
     def moves(self, name: str) -> None:
-        """A rule has moved an attribute of the agent's, or a number of an optimizer's, of this
-        name: what is compiled takes it as an input, from now on if it does not yet."""
+        """Register that a rule changed an attribute of the agent, or a number of an optimizer, of
+        this name. Compiled code takes it as an input from now on."""
         if self.algorithm.inputs.take_in(name, self._batch):
             self.learner.compile_anew()
 
     def act(self, obs: Tree) -> Array:
-        """Returns the action for one observation as the environment gives it, without
-        exploration."""
+        """Return the action for one observation of the environment, without exploration."""
         envs = self.environments
         flattened = envs.flatten(obs)
         action = self.actor.best(rows_of(envs.observation, flattened)[0])[0]
         return action + envs.action.start if envs.action.sizes else action
 
     def play_env(self, mode: str | None = None) -> Any:
-        """Returns an environment of its own to play in; with `mode` one that draws."""
+        """Return a separate environment to play in; with `mode`, one that renders."""
         env = self.environments.first
         spec = getattr(env, "spec", None)
         if mode is None or spec is None or self.arguments.HER or self.arguments.MARL:
@@ -233,8 +233,8 @@ class Assembly:
         return gymnasium.make(spec, render_mode=mode)
 
     def __enter__(self) -> Self:
-        """Optimizers are as training needs them until the outermost `with` ends: a callback that
-        saves the agent enters another one."""
+        """Put optimizers into their training state until the outermost `with` ends. Nests: a
+        callback that saves the agent enters again."""
         if not self._entered:
             self._open.enter_context(process.restored(self.backend))
             for optimizer in self.optimizers:
@@ -247,18 +247,18 @@ class Assembly:
         if not self._entered:
             self._open.close()
 
-    # Parts
+    # Components
 
     def _actions(self, agents: int) -> list[Callable[..., Any]]:
-        """Returns `action` for each agent, as the user wrote it."""
+        """Return `action` for each agent, as the user wrote it."""
         action = self.agent.action
         if not self.arguments.MARL:
             return [action]
         return [lambda s, i=i: action(s, i) for i in range(agents)]
 
     def _forward(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns `action` as training calls it, NumPy in and out: compiled, where the engine does
-        that and the agent lets it."""
+        """Return `action` as training calls it, with NumPy inputs and outputs. It is compiled if
+        the backend supports that and the agent allows it."""
         if not self.agent.jit_action:
             return partial(self.backend.call, function)
         if self.backend.framework != "torch":
@@ -294,8 +294,8 @@ class Assembly:
         return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)
 
     def _action_space(self, env: Plain) -> gymnasium.Space:
-        """Returns the actions of an environment that does not say: by what `action` makes of its
-        first observation."""
+        """Return the action space of an environment without one, inferred from the output of
+        `action` for its first observation."""
         joint = self.arguments.MARL
         first = with_goal(env) if self.arguments.HER else env
         obs = self.preprocess(tree_map(lambda x: np.asarray(x)[None], look(first)[0]))
@@ -318,12 +318,12 @@ class Assembly:
         return spaces.Box(-np.inf, np.inf, shape, np.float32)
 
     def _outputs(self, action: Callable[..., Any], obs: Tree) -> Any:
-        """Returns what `action` gives, whose networks may have to be built first."""
+        """Return the output of `action`, after building its networks if necessary."""
         with naming_precision(self.agent):
             return built_networks.acted(self.agent, lambda: self.backend.call(action, obs))
 
     def _example(self) -> Batch:
-        """Returns a batch of one row, of the first observation, for looking at the loss."""
+        """Return a batch with one row, the first observation, to check the loss with."""
         leaf = self.environments.action
         obs = self.preprocess(tree_map(lambda x: np.array(x[:1]), self.environments.reset()))
         action, one = np.zeros((1, *leaf.shape), leaf.dtype), np.ones(1, np.float32)
@@ -331,7 +331,7 @@ class Assembly:
         return Batch(obs, action, one, one, obs, extra=extra)
 
     def _extra(self, obs: Tree) -> Array:
-        """Returns what `action` gives beside the output."""
+        """Return the extra values that `action` returns in addition to its output."""
         out = self._outputs(self.agent.action, obs)
         if not isinstance(out, tuple) or len(out) != 2:
             raise SettingError(
@@ -342,8 +342,7 @@ class Assembly:
         return out[0]
 
     def _build(self, example: Batch) -> None:
-        """Calls the loss once as it is, for networks that are built only when they are first
-        called."""
+        """Call the loss once uncompiled, for networks that are built on their first call."""
         algorithm = AgentAlgorithm(
             self.agent, self.backend, [], self.environments.n, 1.0, (), self.arguments.IRL
         )
@@ -404,8 +403,8 @@ class Assembly:
 
 
 def held(arguments: SetArguments, envs: int) -> int:
-    """Returns how many transitions a pool of `pool_size` holds of so many environments: as many of
-    each. SettingError where a mini-batch, or what a phase of PPO collects, is more."""
+    """Return the number of transitions in a pool of `pool_size`, the same for each of `envs`
+    environments. Raises SettingError if a minibatch, or the steps of a PPO phase, do not fit."""
     held = arguments.size // envs * envs
     least = arguments.minibatch
     if arguments.PPO:
@@ -423,7 +422,7 @@ def held(arguments: SetArguments, envs: int) -> int:
 
 
 def engine(torch: bool) -> str:
-    """Returns the engine of the agent's networks. EngineError for Keras on PyTorch."""
+    """Return the backend of the agent's networks. Raises EngineError for Keras on PyTorch."""
     if torch:
         return "torch"
     running = backends.running() or backends.choose()
@@ -438,7 +437,7 @@ def engine(torch: bool) -> str:
 
 
 def device(agent: AgentMembers) -> str:
-    """Returns where the agent's networks are."""
+    """Return the device of the agent's networks."""
     if not agent.torch:
         return "auto"
     first = next((p for p in flat(agent.param) if hasattr(p, "device")), None)
@@ -446,7 +445,7 @@ def device(agent: AgentMembers) -> str:
 
 
 def _gamma(agent: AgentMembers) -> float:
-    """Returns the discount of one step. SettingError where the agent has none."""
+    """Return the discount per step. Raises SettingError if the agent has no valid one."""
     gamma = getattr(agent, "gamma", None)
     if gamma is None or not 0 < float(gamma) <= 1:
         raise SettingError(

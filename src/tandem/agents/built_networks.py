@@ -1,9 +1,9 @@
-"""Networks that an agent makes only where it acts, by its method `build()` or `build_(shared)`.
+"""Networks that an agent creates only to act, in its method `build()` or `build_(shared)`.
 
-Elsewhere the hooks rebuild them in workers, for agents that cannot travel there. Here an agent acts
-in the process that it was made in, so they are called once, and only where `action` needs something
-that the agent has not got. What they make has the values of `agent.shared_param`, and takes its new
-ones whenever `update_param` was called.
+These hooks exist for agents that cannot be sent to workers, which rebuild the networks there. In
+tandem an agent acts in the process that created it, so a hook is called once, and only if `action`
+needs an attribute that the agent lacks. The new networks get the values of `agent.shared_param`,
+and again whenever `update_param` has been called.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tandem.types import Tree, Variable
 
 
 def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
-    """Returns what `act` gives, which calls the agent's `action`; where that lacks an attribute of
-    the agent, after its hook was called. SettingError where there is no telling what the networks
-    that it makes are copies of."""
+    """Return the result of `act`, which calls the agent's `action`. If an attribute of the agent is
+    missing, call the agent's hook first. Raises SettingError if the new networks do not match
+    shared_param."""
     try:
         return act()
     except AttributeError as error:
@@ -33,7 +33,7 @@ def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
             agent.build_(_values(_shared(agent, hook)))
         else:
             agent.build()
-    out = act()  # some networks have variables only now
+    out = act()  # some networks create their variables only now
     agent._built = [name for name in held(reach(agent)) if name not in before]
     made, shared = _shapes(_built_variables(agent)), _shapes(flat(_shared(agent, str(hook))))
     if made != shared:
@@ -47,13 +47,13 @@ def acted(agent: AgentMembers, act: Callable[[], Tree]) -> Tree:
 
 
 def follow(agent: AgentMembers) -> None:
-    """Gives the networks that the hook made the values that shared_param has now."""
+    """Copy the current values of shared_param to the networks that the hook created."""
     if agent._built:
         assign_param(_built_variables(agent), agent.shared_param)
 
 
 def hook_of(agent: AgentMembers) -> str | None:
-    """Returns the name of the agent's hook."""
+    """Return the name of the agent's hook, or None."""
     return next((n for n in ("build_", "build") if callable(getattr(agent, n, None))), None)
 
 
@@ -74,7 +74,7 @@ def _shared(agent: AgentMembers, hook: str) -> object:
 
 
 def _values(shared: object) -> object:
-    """Returns arrays nested as the variables are."""
+    """Return arrays, nested like the variables."""
     if isinstance(shared, (list, tuple)):
         return [_values(part) for part in shared]
     return variables.read([shared])[0]

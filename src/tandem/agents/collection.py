@@ -1,6 +1,6 @@
-"""How experience is collected and forgotten: in how many processes the user's environments step,
-how the agent acts in all of them at once, by what its `action` gives and a policy or noise, and
-which transitions leave the pool."""
+"""Collecting experience and dropping it from the pool: the number of processes that step the user's
+environments, actions for all of them from the output of `action` and a policy or noise, and which
+transitions leave the pool."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from tandem.replay.samplers import Sampler
 from tandem.spaces import Leaf
 from tandem.types import AnyArray, Array, JSONDict, Tree, leaves
 
-TRANSFER = 150e-6  # seconds that a step costs more in several processes
-# Bytes that a worker resides in, at most, where its environment needs little: 41 MiB were measured
+TRANSFER = 150e-6  # extra seconds per step with several processes
+# Upper bound of a worker's resident bytes with a small environment: 41 MiB were measured
 WORKER = 64 * 2**20
-TRIAL = 50  # steps, to see how long one takes
+TRIAL = 50  # steps timed
 
-Rows = int | Callable[..., Any] | None  # how many, or a user's function that says it
-Columns = Sequence[Sequence[int]]  # the numbers of each process's environments
+Rows = int | Callable[..., Any] | None  # a number, or a user's function that returns it
+Columns = Sequence[Sequence[int]]  # the environment indices of each process
 Forward = Callable[[Array], Any]  # `action`: states [N, ...] -> its outputs [N, ...], NumPy
 
 
-# Environments, in this process or several
+# Environments, in one or several processes
 
 
 def choose_processes(env: object, processes: int | None, pool_network: bool) -> tuple[int, str]:
-    """Returns how many processes are to step the agent's environments, and why ("" where there was
-    nothing to choose). None: as many as make it faster, by trying a copy."""
+    """Return the number of processes that step the agent's environments, and the reason ("" if
+    there was no choice). None chooses the fastest number by timing a copy."""
     envs = as_list(env)
     if not pool_network or processes == 1:
         return 1, ""
@@ -55,7 +55,7 @@ def choose_processes(env: object, processes: int | None, pool_network: bool) -> 
         p: ceil(len(envs) / p) * step + (TRANSFER if p > 1 else 0)
         for p in range(1, min(available, len(envs)) + 1)
     }
-    # several processes have to be a tenth faster than one
+    # several processes must be 10% faster than one
     best = min(times, key=lambda p: times[p] * (1.0 if p == 1 else 1.1))
     return (
         best,
@@ -65,9 +65,9 @@ def choose_processes(env: object, processes: int | None, pool_network: bool) -> 
 
 
 def most_processes(pool: int, pool_size: int, minimum: int, memory: float) -> int:
-    """Returns the most processes, up to the number of cores, for which a pool of `pool` bytes and
-    `pool_size` transitions leaves memory (bytes) for workers, and each process `minimum` of the
-    transitions; 1 at least."""
+    """Return the largest number of processes, up to the number of cores, for which a pool of `pool`
+    bytes and `pool_size` transitions leaves memory (bytes) for workers, and each process has
+    `minimum` transitions; at least 1."""
     within = [
         n
         for n in range(1, cores() + 1)
@@ -77,7 +77,7 @@ def most_processes(pool: int, pool_size: int, minimum: int, memory: float) -> in
 
 
 def step_seconds(env: Any) -> float:
-    """Returns the mean time of a step of random actions, in seconds."""
+    """Return the mean time per step with random actions, in seconds."""
     env.action_space.seed(0)
     env.reset()
     began = perf_counter()
@@ -89,14 +89,14 @@ def step_seconds(env: Any) -> float:
 
 
 def one_for_each(envs: list[Any], processes: int) -> list[Any]:
-    """Returns at least as many environments as processes: copies, where the agent has one."""
+    """Return at least as many environments as processes, copying a single one."""
     if len(envs) == 1 and processes > 1:
         return [envs[0], *(copied(envs[0]) for _ in range(processes - 1))]
     return envs
 
 
 def copied(env: Any) -> Any:
-    """Returns a copy of an environment. SettingError where it cannot be copied."""
+    """Return a copy of an environment. Raises SettingError if it cannot be copied."""
     if isinstance(env, str):
         return env
     try:
@@ -109,27 +109,27 @@ def copied(env: Any) -> Any:
         ) from error
 
 
-# Acting
+# Actions
 
 
 class Explorer:
-    """Makes actions of what `action` gives. Here they are the same: nothing explores.
+    """Exploration: turns the output of `action` into actions. This base class does not explore.
 
-    sources: policies or noise processes, whose states are kept where they are the library's own.
+    sources: policies or noise processes; their state is saved if their class is part of tandem.
     """
 
     def __init__(self, sources: Sequence[Any] = ()) -> None:
         self.sources = sources
 
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
-        """Returns actions [N, ...] for outputs [N, ...] and the number of the step."""
+        """Return actions [N, ...] for outputs [N, ...] at environment step `step`."""
         return values
 
     def restart(self, env: int) -> None:
-        """Environment `env` begins an episode."""
+        """Start an episode in environment `env`."""
 
     def state(self) -> list[JSONDict | None] | None:
-        """As JSON data."""
+        """Return the state as JSON data."""
         own = (Policy, RandomProcess)
         return [s.state() if isinstance(s, own) else None for s in self.sources] or None
 
@@ -141,10 +141,10 @@ class Explorer:
 
 
 class AgentActor:
-    """Acts in N environments by forward functions, one, or one for each of several agents.
+    """Actor for N environments with one forward function, or one for each of several agents.
 
-    preprocess: from observations to what `action` is given. explorers: one for each agent. irl:
-    `action` gives (extra, output), and extra is kept with the step.
+    preprocess: converts observations to inputs of `action`. explorers: one per agent. irl: `action`
+    returns (extra, output), and extra is stored with the step.
     """
 
     def __init__(
@@ -159,13 +159,13 @@ class AgentActor:
     ) -> None:
         self.forwards, self.preprocess, self.explorers = forwards, preprocess, explorers
         self.leaf, self.joint, self.irl = leaf, joint, irl
-        self.steps = 0  # of all environments so far
+        self.steps = 0  # over all environments
         bounded = leaf.kind == "box" and leaf.bounded
         self._bounds = list(leaf.bounds) if bounded else []
         self._checked = False
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        """Returns (actions [N, ...], what is kept with the step, the state as it was)."""
+        """Return (actions [N, ...], values to store with the step, the unchanged state)."""
         pairs = [self._act_one(i, part) for i, part in enumerate(self._parts(obs))]
         action = self._join([action for action, _ in pairs])
         self.steps += len(action)
@@ -174,8 +174,9 @@ class AgentActor:
         return action, {"irl": pairs[0][1]} if self.irl else {}, state
 
     def best(self, obs: Tree) -> Array:
-        """Returns actions without exploration: the highest output where a policy chooses, or would
-        have to, since there is one for each choice, as before `set`; else the output itself."""
+        """Return actions without exploration. This is the argmax of the output if a policy chooses
+        actions, or if the output has one value per choice, as before `set`; else the output
+        itself."""
         actions = []
         values = 2 + len(self.leaf.shape) if self.leaf.kind == "discrete" else None
         parts = self._parts(obs)
@@ -186,12 +187,12 @@ class AgentActor:
         return self._join(actions)
 
     def _parts(self, obs: Tree) -> list[Tree]:
-        """Returns what each agent's `action` is given."""
+        """Return the input of each agent's `action`."""
         obs = self.preprocess(obs)
         return [obs[:, i] for i in range(len(self.forwards))] if self.joint else [obs]
 
     def _join(self, actions: list[Array]) -> Array:
-        """Returns the actions of all agents as the environment's, within its bounds."""
+        """Combine the actions of all agents for the environment, clipped to its bounds."""
         action = np.stack(actions, 1) if self.joint else actions[0]
         return np.clip(action, *self._bounds) if self._bounds else action
 
@@ -199,12 +200,12 @@ class AgentActor:
         return ()
 
     def restart(self, env: int) -> None:
-        """Environment `env` begins an episode."""
+        """Start an episode in environment `env`."""
         for explorer in self.explorers:
             explorer.restart(env)
 
     def _act_one(self, i: int, obs: Tree) -> tuple[Array, Array]:
-        """Returns (actions of agent i, what `action` gave beside its output)."""
+        """Return (actions of agent i, the extra values from `action`)."""
         out, extra = self.forwards[i](obs), ()
         rows = leaves(obs)[0].shape[0]
         if self.irl:
@@ -231,7 +232,7 @@ class AgentActor:
         self._checked = True
 
     def state(self) -> JSONDict:
-        """As JSON data."""
+        """Return the state as JSON data."""
         return {"steps": self.steps, "explore": [e.state() for e in self.explorers]}
 
     def load_state(self, state: JSONDict) -> None:
@@ -241,8 +242,9 @@ class AgentActor:
 
 
 class PolicyExplorer(Explorer):
-    """A policy chooses. policies: one, or one for each environment; ours, or any object with
-    `select_action(values)` or `select_action(values, step)`. choices: the number of actions."""
+    """Explorer in which a policy chooses actions. policies: one, or one per environment, from
+    `tandem.exploration` or any object with `select_action(values)` or `select_action(values,
+    step)`. choices: the number of actions."""
 
     def __init__(self, policies: list[Any], choices: int | None) -> None:
         super().__init__(policies)
@@ -267,7 +269,7 @@ class PolicyExplorer(Explorer):
 
 
 class NoiseExplorer(Explorer):
-    """Noise is added. sources: a process for each environment."""
+    """Explorer that adds noise. sources: a process per environment."""
 
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
         noise = np.stack([process.sample() for process in self.sources])
@@ -291,8 +293,8 @@ def make_explorers(
     agents: int,
     generator: Callable[[str], np.random.Generator],
 ) -> list[Explorer]:
-    """Returns an explorer for each agent, in `envs` environments. Policies and processes that
-    were not seeded take seeds of the run. SettingError for a list of another length."""
+    """Return one explorer per agent, in `envs` environments. Unseeded policies and processes are
+    seeded from the run's seed. Raises SettingError for a list of another length."""
     chooses = arguments.policy is not None
     sources = as_list(arguments.policy if chooses else arguments.noise)
     if not sources:
@@ -320,8 +322,8 @@ def make_explorers(
 
 
 def _processes(processes: list[Any], shape: tuple[int, ...], envs: int) -> list[Any]:
-    """Returns a noise process for each environment. One of a single number becomes one of as many
-    as an action has: else it would explore along a diagonal only."""
+    """Return one noise process per environment. A scalar process is expanded to the shape of an
+    action, as it would otherwise explore only along a diagonal."""
     for process in processes:
         if getattr(process, "size", None) == 1 and shape not in ((), (1,)):
             process.size = shape
@@ -337,48 +339,48 @@ def _processes(processes: list[Any], shape: tuple[int, ...], envs: int) -> list[
 
 
 def _reset(process: Any) -> None:
-    """An episode begins: a user's own process need not know of it."""
+    """Reset a process at the start of an episode, if it has reset_states."""
     if callable(reset := getattr(process, "reset_states", None)):
         reset()
 
 
 def _takes_step(policy: Any) -> bool:
-    """Whether it chooses with the number of the step: a user's own need not."""
+    """Return whether the policy takes the step as a second argument; a user's policy need not."""
     parameters = inspect.signature(policy.select_action).parameters.values()
     positional = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
     return positional > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
 
 
-# What is forgotten of the pool
+# Dropping transitions from the pool
 
 
 def keep_all(sampler: Sampler) -> None:
-    """Keeps the whole pool: old transitions are as good as new ones."""
+    """Keep the whole pool: the algorithm can learn from old transitions."""
 
 
 def forget_all(sampler: Sampler) -> None:
-    """Empties the pool: its transitions are of a policy that is gone."""
+    """Empty the pool: its transitions come from an outdated policy."""
     sampler.forget()
 
 
 def slide_window(
     sampler: Sampler, size: Rows, every: int | None, periodic: int | None, columns: Columns
 ) -> None:
-    """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
-    (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
+    """Drop the oldest transitions while new ones arrive: `size` of them when the pool is full (the
+    ring drops one by itself), and `periodic` of them after every `every` stored ones."""
     ring = sampler.ring
     if size is not None and len(ring) >= ring.capacity:
         forget_oldest(sampler, size, columns, 1)
-    stored = ring.time * ring.envs  # ever, also before a checkpoint
+    stored = ring.time * ring.envs  # in total, including before a checkpoint
     if every is not None and periodic:
         times = stored // every - (stored - ring.envs) // every
         sampler.forget_rows(times * periodic)
 
 
 def forget_oldest(sampler: Sampler, rows: Rows, columns: Columns, least: int = 0) -> None:
-    """Forgets the oldest transitions: so many of all, at least `least`, or as many as a user's
-    function says. One that takes the number of a process is asked for each, and then those of its
-    environments go. columns: the environments of each process."""
+    """Drop the oldest transitions of all environments: `rows`, but at least `least`, or the number
+    that a user's function returns. A function with a parameter is called with each process index,
+    and applies to that process's environments. columns: the environments of each process."""
     if not callable(rows):
         sampler.forget_rows(max(least, rows or 0))
     elif not inspect.signature(rows).parameters:

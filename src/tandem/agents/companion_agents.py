@@ -1,5 +1,5 @@
-"""Several devices for an agent of PyTorch's: a process for each, in which a copy of the agent makes
-the same updates."""
+"""Training of a PyTorch agent on several devices: a process per device, in which a copy of the
+agent makes the same updates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tandem.learning.launch import Launch, Others
 from tandem.types import JSONDict, Variable
 from tandem.workers.process import not_picklable
 
-NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers, which may be moved
+NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers; rules may change them
 OWN = {*RECORDS, "time", "path", "patience", "parallel_dump", "stop_training"}
 HERE: dict[str, object] = {
     "_assembly": None,
@@ -36,11 +36,11 @@ HERE: dict[str, object] = {
     "_rotation_state": None,
     "callbacks": [],
 }
-PATIENCE = 120.0  # seconds in which each process comes to a sum
+PATIENCE = 120.0  # seconds that each process has to join an all-reduce
 
 
 class AgentCompanions(Companions):
-    """Those of an agent, whose next training begins others."""
+    """Companion processes of an agent. The next training starts new ones."""
 
     setting = "strategy"
 
@@ -52,33 +52,33 @@ class AgentCompanions(Companions):
 
 
 class AgentOthers(Others):
-    """Those that torchrun has started."""
+    """Processes started by torchrun."""
 
     again = "with agent.restore where it has saved"
 
 
 class CompanionDevices(sharding.Devices):
-    """`count` devices, of which this process has the `rank`-th."""
+    """`count` devices; this process has number `rank`."""
 
     def __init__(self, count: int, index: int = 0) -> None:
         self.count, self.index = count, index
         self._end: Callable[[], object] | None = None
-        self._trained: list[bool] = []  # which weights were, when companions began
+        self._trained: list[bool] = []  # whether each weight was trainable when companions started
 
     @classmethod
     def of(cls, given: object, coordinator: None = None) -> CompanionDevices:
-        """SettingError for what is no number of devices."""
+        """Return the devices for this number. Raises SettingError for an invalid number."""
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise no_strategy(given, "how many devices, for an agent of PyTorch's")
         launch = _launch() if given > 1 else None
         return cls(given) if launch is None else LaunchedDevices(launch, given)
 
     def fits(self, given: object) -> bool:
-        """Whether it is of what a user gave."""
+        """Return whether this is the number of devices that the user gave."""
         return bool(given == self.count)
 
     def check_trained(self, variables: list[Variable]) -> None:
-        """SettingError where other weights are frozen than when companions began."""
+        """Raise SettingError if other weights are frozen than when companions started."""
         if self._trained and self._trained != [x.requires_grad for x in variables]:
             raise SettingError(
                 "weights were frozen or unfrozen after training on several devices began.",
@@ -87,8 +87,8 @@ class CompanionDevices(sharding.Devices):
             )
 
     def begin(self, assembly: Assembly) -> None:
-        """From now on a process for each other device repeats the assembly's updates; those that
-        were begun for another one end."""
+        """Start a process for each other device that repeats the assembly's updates. Processes
+        started for a previous assembly end."""
         if self._end is not None:
             self._end()
         if self.count == 1 or self.index:
@@ -103,8 +103,8 @@ class CompanionDevices(sharding.Devices):
 
 
 class LaunchedDevices(CompanionDevices):
-    """Those of processes that torchrun has started, each with the program and its agent: that of
-    rank 0 trains, and the others make its updates with it."""
+    """Devices of processes started by torchrun, each running the program with its own agent: that
+    of rank 0 trains, and the others repeat its updates."""
 
     def __init__(self, launch: Launch, count: int) -> None:
         if count != launch.count:
@@ -117,7 +117,7 @@ class LaunchedDevices(CompanionDevices):
         self._launch = launch
 
     def begin(self, assembly: Assembly) -> None:
-        """Joins the other processes, for the updates of an assembly, of which each has its own."""
+        """Join the other processes for the updates of an assembly; each process has its own."""
         if self._end is not None:
             self._end()
         layout, launch, this = assembly.backend.layout, self._launch, weakref.ref(assembly)
@@ -132,7 +132,8 @@ class LaunchedDevices(CompanionDevices):
             raise AgentOthers(launch).lost() from error
 
     def led(self, train: Callable[[], np.float32], assembly: Assembly) -> np.float32:
-        """What a call of training gives: rank 0's, which makes it, on all of them."""
+        """Return the result of a training call on all processes: rank 0 makes the call, the others
+        follow."""
         layout, loss = assembly.backend.layout, None
         if self.index:
             return self._follow(assembly)
@@ -141,8 +142,8 @@ class LaunchedDevices(CompanionDevices):
             return loss
         finally:
             if layout.group.joined:
-                # as there, where optimizers are as training needs them
-                with suppress(WorkerError), assembly:  # of one that is lost: the next call says so
+                # like the other processes: with optimizers in their training state
+                with suppress(WorkerError), assembly:  # of a lost process: the next call reports it
                     layout.pause(None if loss is None else float(loss))
 
     def _follow(self, assembly: Assembly) -> np.float32:
@@ -167,17 +168,18 @@ def _launch() -> Launch | None:
 
 
 def _packed(agent: AgentMembers, arguments: SetArguments, optimizers: list[object]) -> bytes:
-    """What a process needs to make the same updates. SettingError for what cannot travel."""
+    """Pickle everything that a process needs to make the same updates. Raises SettingError for
+    anything that cannot be pickled."""
     bare = copy.copy(agent)
     vars(bare).update(HERE, prioritized_replay=PrioritizedReplay())
     try:
         return bytes(cloudpickle.dumps((bare, arguments, optimizers)))
-    except Exception as error:  # as many kinds as there are objects
+    except Exception as error:  # pickling can raise any type
         raise not_picklable(error) from error
 
 
 def _numbers(assembly_: Callable[[], Any]) -> JSONDict:
-    """What is no tensor, and may have changed since the call before."""
+    """Return plain numbers that may have changed since the previous call; tensors need no copy."""
     assembly = assembly_()
     numbers = {
         n: x
@@ -202,11 +204,11 @@ def _take_numbers(assembly_: Callable[[], Any], told: JSONDict) -> None:
 
 
 def _companion(packed: bytes, count: int, rank: int) -> Backend:
-    """Rank `rank`'s backend, with the agent's update compiled."""
+    """Return the backend of rank `rank`, with the agent's update compiled."""
     agent, arguments, optimizers = cloudpickle.loads(packed)
     assembly = Assembly(agent, arguments, optimizers, layout=CompanionDevices(count, rank))
     assembly.environments.close()
-    assembly.__enter__()  # for as long as this process lives
+    assembly.__enter__()  # for the lifetime of this process
     backend = assembly.backend
     backend.layout.hear = partial(_take_numbers, weakref.ref(assembly))
     backend.layout.kept = assembly

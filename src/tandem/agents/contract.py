@@ -1,5 +1,5 @@
-"""What a user has to give: the arguments of `set` and `train`, and the members of the agent. All of
-it is checked before training starts."""
+"""The user's inputs: arguments of `set` and `train`, and members of the agent. All of them are
+checked before training starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tandem.backends.variables import flat
 from tandem.errors import SettingError, one_of
 from tandem.replay.hindsight import STRATEGIES
 
-# Arguments of `set`, by what they have to be
+# Arguments of `set`, by required type
 COUNTS = (
     "pool_size",
     "batch",
@@ -35,35 +35,35 @@ FLAGS = ("PPO", "HER", "MARL", "PR", "IRL", "TRL")
 
 @dataclass(frozen=True)
 class SetArguments:
-    """The arguments of `set`, with their documented names and defaults. Raises SettingError for
-    values out of their range, and for arguments that contradict each other."""
+    """Arguments of `set`, with their documented names and defaults. Raises SettingError for values
+    out of range and for arguments that contradict each other."""
 
-    # how actions are chosen from what `action` gives, or one for each environment or agent
+    # chooses actions from the output of `action`; or a list, one per environment or agent
     policy: Any = None
-    noise: Any = None  # a process to add to what `action` gives; likewise
-    pool_size: int | None = None  # transitions to keep; 10,000 by default
-    batch: int | None = None  # transitions in a mini-batch; 64 by default
-    # mini-batches of a training phase; None: see `usual_updates`, with PPO ten passes
+    noise: Any = None  # process added to the output of `action`; or such a list
+    pool_size: int | None = None  # capacity in transitions; default 10,000
+    batch: int | None = None  # transitions per minibatch; default 64
+    # minibatches per training phase; None: see `usual_updates`, ten passes with PPO
     num_updates: int | None = None
-    num_steps: int | None = None  # of an n-step transition
-    update_batches: int | None = None  # mini-batches between calls of update_param
+    num_steps: int | None = None  # n of n-step transitions
+    update_batches: int | None = None  # minibatches between calls of update_param
     # training phases between calls of update_param; for PPO, steps that a phase collects
     update_steps: int | None = None
-    trial_count: int | None = None  # episodes that the criterion is a mean over
+    trial_count: int | None = None  # number of episodes that the criterion averages
     criterion: float | None = None  # mean return at which training ends
     PPO: bool = False
     HER: bool = False
     MARL: bool = False
     PR: bool = False
     IRL: bool = False
-    epsilon: float | None = None  # added to priorities; 1e-7 by default
+    epsilon: float | None = None  # added to priorities; default 1e-7
     initial_ratio: float = 1.0
     initial_TD: float = 7.0
-    lambda_: float = 0.5  # share of the error in the priority of PPO, beside the ratio
+    lambda_: float = 0.5  # weight of the TD error in PPO's priorities; the rest is the ratio's
     alpha: float = 0.7  # exponent of priorities
-    TRL: bool = False  # batches are of three steps of an episode, see `tandem.replay.triplets`
-    beta: float = 0.4  # exponent of importance weights; they act on losses per sample
-    # hindsight: relabelled transitions for each one that keeps its goal; None: all are relabelled
+    TRL: bool = False  # batches of three steps of an episode, see `tandem.replay.triplets`
+    beta: float = 0.4  # exponent of importance weights, which apply to per-sample losses
+    # hindsight: relabeled transitions per transition with its own goal; None: relabel all
     k: float | None = 4.0
     strategy: str = "future"  # hindsight: where in the episode goals come from
 
@@ -83,7 +83,7 @@ class SetArguments:
         self._check_together()
 
     def _check_together(self) -> None:
-        """SettingError for arguments that contradict each other, or need another one."""
+        """Raise SettingError for arguments that contradict each other or need another one."""
         if self.policy is not None and self.noise is not None:
             raise SettingError(
                 "policy and noise are both given.",
@@ -148,8 +148,8 @@ class SetArguments:
 
 @dataclass(frozen=True)
 class TrainArguments:
-    """The arguments of `train` that agents of both frameworks share, with their documented names
-    and in their order; see `RL.train`. Raises SettingError for a count that is none."""
+    """Arguments of `train` that agents of both frameworks share, with their documented names and
+    order; see `RL.train`. Raises SettingError for invalid counts."""
 
     optimizer: Any
     episodes: int | None
@@ -167,8 +167,8 @@ class TrainArguments:
     num_store: int | None
     p: int | None
     parallel_store_and_training: bool | None
-    layout: Any = None  # of several devices
-    batch: int | None = None  # of all of them together; None: that of `set`
+    layout: Any = None  # devices of distributed training
+    batch: int | None = None  # global batch size over all devices; None: that of `set`
 
     def __post_init__(self) -> None:
         windows = ("window_size", "window_size_", "window_size_ppo", "window_size_pr")
@@ -192,15 +192,14 @@ class TrainArguments:
 
 
 def as_list(value: object) -> list[Any]:
-    """Returns one or several as a list; of None an empty one."""
+    """Return one value or several as a list; an empty list for None."""
     if value is None:
         return []
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def check_count(name: str, value: object, minimum: int = 1, none: bool = True) -> None:
-    """SettingError where `value` is no whole number from `minimum` on, nor None where that is
-    allowed."""
+    """Raise SettingError unless `value` is an integer of at least `minimum`, or None if `none`."""
     if value is None and none:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
@@ -209,7 +208,7 @@ def check_count(name: str, value: object, minimum: int = 1, none: bool = True) -
 
 
 def _check_number(name: str, value: object) -> None:
-    """SettingError where an argument of `set` is no finite number from 0 on; the criterion may be
+    """Raise SettingError unless an argument of `set` is finite and not negative; criterion can be
     any number."""
     if value is None and name in NUMBERS_OR_NONE:
         return
@@ -221,8 +220,8 @@ def _check_number(name: str, value: object) -> None:
 
 
 def _check_explorers(name: str, value: object, method: str) -> None:
-    """SettingError where a policy or noise process, or one of several, has no such method."""
-    for one in as_list(value) or [value] * (value is not None):  # an empty list is none of them
+    """Raise SettingError if a policy or noise process, or one of several, lacks this method."""
+    for one in as_list(value) or [value] * (value is not None):  # an empty list contains none
         if isinstance(one, type) or not callable(getattr(one, method, None)):
             raise SettingError(
                 f"{name}={one!r}.",
@@ -232,7 +231,7 @@ def _check_explorers(name: str, value: object, method: str) -> None:
             )
 
 
-MEMBERS = {  # name -> (what it is or returns, a line of example)
+MEMBERS = {  # name -> (expected value, example line)
     "env": (
         "a Gymnasium environment, or any object with reset and step",
         'self.env = gymnasium.make("CartPole-v1")',
@@ -271,17 +270,17 @@ TORCH = {"param": "list(self.q.parameters())", "weights": "parameters()"}
 
 @dataclass
 class Adjusted:
-    """What rules have moved, and what they go by."""
+    """State of the adaptive rules."""
 
-    start_size: float = 0.0  # the effective sample size when the phase began
-    noise: float | None = None  # smoothed variance of gradients
-    originals: dict[str, list[Any]] = field(default_factory=dict)  # before a rule of that name
-    values: dict[str, list[float]] = field(default_factory=dict)  # what it gave last
-    exact: dict[str, float] = field(default_factory=dict)  # of counts, before they are rounded
+    start_size: float = 0.0  # effective sample size at the start of the phase
+    noise: float | None = None  # smoothed gradient variance
+    originals: dict[str, list[Any]] = field(default_factory=dict)  # by rule: original values
+    values: dict[str, list[float]] = field(default_factory=dict)  # by rule: values that it set last
+    exact: dict[str, float] = field(default_factory=dict)  # by rule: counts before rounding
 
 
 class AgentMembers:
-    """What an agent holds: the members that a subclass defines, how it is trained and saved, and
+    """Attributes of an agent: the members that a subclass defines, training and saving options, and
     the records of its training."""
 
     torch = False
@@ -297,13 +296,13 @@ class AgentMembers:
     shared_param: Any = None
     reward_done_func_ma: Callable[..., Any]  # with MARL=True
 
-    optimizer: Any = None  # the first that `train` is given, unless it is set before
-    seed = 7  # of everything random in training; set it before the first `train`
-    # False where `action` does more than compute, a search for example: then it is not compiled
+    optimizer: Any = None  # that of the first `train`, unless set before
+    seed = 7  # random seed of training; set it before the first `train`
+    # Set to False if `action` has side effects or runs a search: then it is not compiled
     jit_action = True
-    stop_training = False  # set it, in a callback for example, to end the training
+    stop_training = False  # set it to end training, for example in a callback
 
-    # Saving while training, see `tandem.runs.rotation.SavePolicy`
+    # Saving during training, see `tandem.runs.rotation.SavePolicy`
     path: str | Path | None = None
     save_freq: int | None = 1
     save_freq_: int | None = None
@@ -315,7 +314,7 @@ class AgentMembers:
     parallel_dump = False
     patience: int | None = None
 
-    # Records; reward_list and loss_list have one number for each episode
+    # Records; reward_list and loss_list have one entry per episode
     callbacks: list[Any]
     prioritized_replay: PrioritizedReplay
     loss_list: list[float]
@@ -326,25 +325,25 @@ class AgentMembers:
 
     has_own_loop = False  # whether a subclass defines `CTL`, see `distributed_training`
 
-    _layout: Any = None  # of the devices that it was trained on last
+    _layout: Any = None  # devices of the last training
     _loss: float | None = None
     _arguments: SetArguments | None = None
-    _built: list[str]  # networks that `build` made, by name
-    _unrecorded: list[float]  # returns of episodes that ended in the block under way
+    _built: list[str]  # names of the networks that `build` created
+    _unrecorded: list[float]  # returns of episodes that ended in the current block
     _sample_sizes: dict[int | None, float]  # smoothed effective sample sizes, by process
 
-    # Adapting, see `tandem.agents.adaptive`
+    # Adaptive training, see `tandem.agents.adaptive`
     _adjusted: Adjusted
     initialize_adjusting: Callable[[], None]
     _start_size: Callable[[], float]
     measured: Callable[[], dict[str, float]]
-    # mini-batches by which the noise of gradients is measured when an episode ends, or None
+    # minibatches used to measure gradient noise at the end of an episode, or None
     gradient_noise: int | None = None
-    gradient_noise_scale: float | None = None  # the simple noise scale, as measured last
-    noise_scale_list: list[float]  # of each episode
+    gradient_noise_scale: float | None = None  # simple noise scale, as last measured
+    noise_scale_list: list[float]  # one entry per episode
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """Lists and the like are there whether or not a subclass calls super().__init__()."""
+        """Create lists and other state even if a subclass does not call super().__init__()."""
         agent = super().__new__(cls)
         if not cls.torch:
             backends.prepare()
@@ -355,7 +354,7 @@ class AgentMembers:
         return agent
 
     def average_reward(self) -> float | None:
-        """Returns the mean return of the last trial_count episodes; None while there are fewer."""
+        """Return the mean return of the last trial_count episodes; None if there are fewer."""
         count = self._arguments.trial_count if self._arguments is not None else None
         if count is None or len(self.reward_list) < count:
             return None
@@ -363,7 +362,7 @@ class AgentMembers:
 
 
 def check_members(agent: AgentMembers, arguments: SetArguments) -> None:
-    """SettingError for the first member that a subclass forgot, or that is none."""
+    """Raise SettingError for the first member that is missing or invalid."""
     members = dict(MEMBERS)
     if arguments.MARL:
         members["reward_done_func_ma"] = REWARD_DONE_FUNC_MA
@@ -393,7 +392,7 @@ def check_members(agent: AgentMembers, arguments: SetArguments) -> None:
 
 
 def param_variables(agent: AgentMembers) -> list[Any]:
-    """Returns the variables in agent.param. SettingError where there is something else in it."""
+    """Return the variables in agent.param. Raises SettingError if it contains anything else."""
     variables, method = flat(agent.param), "requires_grad" if agent.torch else "assign"
     for x in variables:
         if not hasattr(x, method) or not hasattr(x, "shape"):
@@ -406,14 +405,14 @@ def param_variables(agent: AgentMembers) -> list[Any]:
 
 
 def computes_reward(agent: AgentMembers) -> bool:
-    """Whether the agent's environment says itself what a goal is worth."""
+    """Return whether the agent's environment computes the reward of a goal."""
     env = (as_list(agent.env) or [None])[0]
     return callable(getattr(getattr(env, "unwrapped", env), "compute_reward", None))
 
 
 def param_groups(param: Any, optimizers: int) -> list[list[Any]]:
-    """Returns the variables of each optimizer. SettingError where there are several optimizers, and
-    not a list of variables for each."""
+    """Return the variables of each optimizer. Raises SettingError unless several optimizers have a
+    list of variables each."""
     if optimizers == 1:
         return [flat(param)]
     if (

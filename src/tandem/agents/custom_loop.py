@@ -1,4 +1,4 @@
-"""A user's own loop over mini-batches, `CTL`, in the place of a compiled call."""
+"""The user's own loop over minibatches, `CTL`, in place of a compiled call."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from tandem.types import Array, Batch, Tree, tree_map
 
 
 class MiniBatch(tuple[Any, ...]):
-    """What a loss is given of a mini-batch: (s, a, next_s, r, d)."""
+    """Inputs of the loss for a minibatch: (s, a, next_s, r, d)."""
 
-    batch: Batch  # the mini-batch itself, [1, B, ...]
+    batch: Batch  # the full minibatch, [1, B, ...]
 
 
 class CustomLoop:
-    """Calls the agent's `CTL` with mini-batches, and makes an update for each that it hands to
+    """Calls the agent's `CTL` with minibatches, and makes an update for each one passed to
     `distributed_train_step`."""
 
     def __init__(self, agent: Any, gamma: float, irl: bool) -> None:
         self.agent, self.gamma, self.irl = agent, gamma, irl
-        self._run: Callable[[Batch], Outcome] | None = None  # while it is called
+        self._run: Callable[[Batch], Outcome] | None = None  # set during a call
         self._outcomes: list[Outcome] = []
 
     def __call__(self, run: Callable[[Batch], Outcome], batch: Batch) -> Outcome:
-        """What `run(batch)` would give, for batches [K, B, ...]; losses are the mean that `CTL`
-        returns. SettingError for another number of updates than mini-batches."""
+        """Return the equivalent of `run(batch)` for batches [K, B, ...], with the mean loss from
+        `CTL` as losses. Raises SettingError if the number of updates differs from the number of
+        minibatches."""
         count = len(next(iter(batch.settings.values())))
         self._run, self._outcomes = run, []
         try:
@@ -48,7 +49,7 @@ class CustomLoop:
         return whole._replace(metrics={**whole.metrics, "loss": loss})
 
     def step(self, inputs: object) -> float:
-        """An update by one of the mini-batches. Returns its loss."""
+        """Make an update with one of the minibatches. Return its loss."""
         if self._run is None or not isinstance(inputs, MiniBatch):
             raise SettingError(
                 f"distributed_train_step was given a {type(inputs).__name__}"
@@ -70,7 +71,7 @@ class CustomLoop:
 
 
 def _joined(outcomes: list[Outcome]) -> Outcome:
-    """Those of updates one after the other, up to the first that was not finite."""
+    """Concatenate the outcomes of consecutive updates, up to the first that was not finite."""
     until = next((i + 1 for i, o in enumerate(outcomes) if o.fault), len(outcomes))
     made = outcomes[:until]
     rows = [o.priority for o in made]

@@ -1,4 +1,4 @@
-"""Training an agent on many devices: `distributed_training`."""
+"""Training an agent on several devices: `distributed_training`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Method = Callable[..., np.float32]
 
 
 def batch_may_come_first(method: Method) -> Method:
-    """`distributed_training` as one example calls it: with the global batch before all else."""
+    """Allow the global batch size as first positional argument of `distributed_training`."""
 
     @wraps(method)
     def either(self: Any, *arguments: Any, **named: Any) -> np.float32:
@@ -44,10 +44,10 @@ def batch_may_come_first(method: Method) -> Method:
 
 
 class DistributedTraining(SavedAgent):
-    """What agents do with many devices."""
+    """Distributed training of agents."""
 
     _train: Callable[..., np.float32]
-    coordinator: Any = None  # of a ParameterServerStrategy's workers; made where it is None
+    coordinator: Any = None  # of a ParameterServerStrategy's workers; None: create one
 
     @batch_may_come_first
     def distributed_training(
@@ -75,46 +75,56 @@ class DistributedTraining(SavedAgent):
         num_store: int | None = None,
         parallel_store_and_training: bool | None = None,
     ) -> np.float32:
-        """Trains as `train` does, with the rows of each mini-batch divided among several devices,
-        and gives the last episode's loss.
+        """Train like `train`, with the rows of each minibatch divided among several devices.
 
-        strategy: on TensorFlow a MirroredStrategy, MultiWorkerMirroredStrategy or
-        ParameterServerStrategy of tf.distribute, in whose scope the agent was made (optimizers that
-        were made outside of it are recreated there); on JAX a jax.sharding.Mesh; everywhere also
-        how many devices, on PyTorch nothing else. `batch` is of all devices together, and may be
-        given first, before the optimizer; without it that of `set`. One that does not divide evenly
-        is lowered to the next that does, which is said. num_episodes is another name of `episodes`
-        and overrides it. The others are those of `train`.
+        With a MultiWorkerMirroredStrategy, each worker in TF_CONFIG's cluster runs the same program
+        with its own environments and pool. In each round a worker plays one episode in each of its
+        environments. Then all workers make the same number of updates together (see `CTL`), each
+        with `batch` divided by the number of workers rows. Training ends after the round in which
+        the last worker has played its `num_episodes`; with a single worker, as soon as they are
+        played. Initial weights are the first worker's. Its `criterion`, `stop_training` and
+        `patience` end the training of all workers. Its files are at `path`; those of worker 1 are
+        in the folder worker1 next to it, and so on. `restore` with the first worker's path finds
+        them.
 
-        With a MultiWorkerMirroredStrategy each worker of TF_CONFIG's cluster runs the same program
-        with environments and a pool of its own. In each round it plays an episode of each of its
-        environments; then all make the same number of updates together (see `CTL`), of `batch`
-        divided by the number of workers rows each. Training ends after the round in which the last
-        worker has played its `num_episodes`, and in a cluster of one as soon as they are played.
-        Weights begin as the first worker's. Its
-        `criterion`, `stop_training` and `patience` end the training of all, and its files are at
-        `path`; those of worker 1 are in the folder worker1 beside it, and so on, where `restore`
-        of the first one's path finds them.
-
-        With a ParameterServerStrategy (see `tandem.parameter_server_strategy`) this process
-        collects, and hands each mini-batch to one of the workers, which moves the weights on the
-        servers when it is done; `update_param`, callbacks and files wait for all of them. So a run
-        is not reproducible, and jit_compile means nothing. `agent.coordinator` is used where it is
+        With a ParameterServerStrategy (see `tandem.parameter_server_strategy`), this process
+        collects experience and sends each minibatch to one of the workers, which then updates the
+        weights on the servers. `update_param`, callbacks and files wait for all workers. Runs are
+        therefore not reproducible, and jit_compile has no effect. `agent.coordinator` is used if
         set.
 
-        On PyTorch each device is a process's, to which the agent goes once, pickled: what it needs
-        in its loss beside networks, tensors and plain numbers stays there as it was. A process that
-        dies, or stands still for two minutes, is a WorkerError that names it. jit_compile means
-        nothing there. Where torchrun has started as many processes, each with the program, they are
-        the devices: the agent of rank 0 is trained, and the others come to its weights and loss.
+        On PyTorch, each device has its own process, to which the agent is sent once, pickled. Later
+        changes to objects in its loss are not sent, except networks, tensors and plain numbers. A
+        process that dies, or does not respond for two minutes, raises a WorkerError that names it.
+        jit_compile has no effect. If torchrun has started one process per device, each running the
+        program, these are used: the agent of rank 0 is trained, and the others receive its weights
+        and loss.
 
-        A loss that is one number counts as the mean of its device's rows, and the mean over devices
-        is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
-        batch. A loss that mixes its samples is one of each device's rows.
+        A scalar loss counts as the mean over its device's rows, and its mean over devices is
+        minimized. For a mean, or a loss per sample, this is the loss of the whole batch. A loss
+        that mixes samples is computed on each device's rows separately.
 
-        Raises SettingError for a strategy that is none of these, and where the agent, or an
-        optimizer that has trained, was made outside of its scope; EngineError where there are fewer
-        devices; WorkerError where another worker ends early.
+        Args:
+            strategy: On TensorFlow, a MirroredStrategy, MultiWorkerMirroredStrategy or
+                ParameterServerStrategy of tf.distribute, in whose scope the agent was created
+                (optimizers from outside the scope are recreated in it). On JAX, a
+                jax.sharding.Mesh. On every backend, the number of devices; PyTorch takes nothing
+                else.
+            num_episodes: Another name of `episodes`, which it overrides.
+            batch: Minibatch size over all devices (default: that of `set`). It can be given as
+                first positional argument, before the optimizer. A size that does not divide evenly
+                is lowered to the next one that does, with a warning.
+
+        The other arguments are those of `train`.
+
+        Returns:
+            The last episode's loss.
+
+        Raises:
+            SettingError: if the strategy is none of these, or if the agent, or an optimizer with
+                training state, was created outside its scope.
+            EngineError: if there are fewer devices.
+            WorkerError: if another worker ends early.
         """
         check_count("episodes", episodes, 0)
         check_count("num_episodes", num_episodes, 0)
@@ -158,11 +168,13 @@ class DistributedTraining(SavedAgent):
             return self._train(arguments, train_loss, jit_compile)
 
     def CTL(self, multi_worker_dataset: Iterable[Any]) -> tuple[float, int]:
-        """Makes the updates after a round with several workers; returns (the sum of their losses,
-        how many). A subclass may define it in its own way: it is given an iterable of mini-batches
-        (s, a, next_s, r, d), NumPy arrays [B, ...] of this worker's rows, each to be handed to
-        `distributed_train_step` once. Without such a definition, all of them are made in one
-        compiled call, which comes to the same."""
+        """Make the updates that follow a round with several workers; return (the sum of their
+        losses, their number).
+
+        A subclass can override it. It receives an iterable of minibatches (s, a, next_s, r, d),
+        NumPy arrays [B, ...] of this worker's rows, and must pass each to `distributed_train_step`
+        once. Without an override, all updates are made in one equivalent compiled call.
+        """
         total, batches = 0.0, 0
         for inputs in multi_worker_dataset:
             total += self.distributed_train_step(inputs)
@@ -170,11 +182,11 @@ class DistributedTraining(SavedAgent):
         return total, batches
 
     def distributed_train_step(self, inputs: object) -> float:
-        """Within `CTL`: an update by one of its mini-batches and those of all other workers.
-        Returns its loss. SettingError for anything else."""
+        """Make an update within `CTL` with one of its minibatches and those of all other workers.
+        Returns its loss. Raises SettingError for anything else."""
         loop = self._assembly.learner.loop if self._assembly is not None else None
         if loop is None:
-            loop = CustomLoop(self, 1.0, False)  # which refuses it
+            loop = CustomLoop(self, 1.0, False)  # raises an error
         return loop.step(inputs)
 
     @property
@@ -183,7 +195,7 @@ class DistributedTraining(SavedAgent):
         return type(self).CTL is not DistributedTraining.CTL
 
     def _restore_own(self, path: Path, layout: Any) -> None:
-        """Goes on with this worker's own file beside the first one's, where it is there."""
+        """Restore this worker's own file, in a folder next to the first worker's, if it exists."""
         own = Path(own_path(path, layout))
         if own.exists():
             self.restore(own)
@@ -194,8 +206,8 @@ class DistributedTraining(SavedAgent):
             )
 
     def _layout_of(self, strategy: Any) -> Any:
-        """Returns the devices of a strategy: those of the training before, where it was the
-        same."""
+        """Return the devices of a strategy, reusing those of the previous training if it had the
+        same one."""
         if self._layout is None or not self._layout.fits(strategy):
             kind: Any = CompanionDevices
             if not self.torch:
@@ -209,24 +221,29 @@ class DistributedTraining(SavedAgent):
 def parameter_server_strategy(
     cluster_resolver: Any = None, *, patience: float = 60.0, **options: Any
 ) -> Any:
-    """Returns a tf.distribute.ParameterServerStrategy, made once all workers and servers of the
-    cluster listen: one that is made before may wait for them for ever.
+    """Return a tf.distribute.ParameterServerStrategy, created once all workers and servers of the
+    cluster listen. One that is created earlier can wait for them forever.
 
-    cluster_resolver: by default that of TF_CONFIG. patience: seconds to wait. The options are those
-    of the strategy. WorkerError for the first that does not come.
+    Args:
+        cluster_resolver: Cluster resolver (default: that of TF_CONFIG).
+        patience: Seconds to wait.
+        **options: Options of the strategy.
+
+    Raises:
+        WorkerError: for the first worker or server that does not start.
     """
     servers = importlib.import_module("tandem.backends.keras_tensorflow_servers")
     return servers.strategy_when_ready(cluster_resolver, patience, options)
 
 
 def check_alone(agent: AgentMembers) -> None:
-    """SettingError where an agent that is to be trained on one device was made for several."""
+    """Raise SettingError if an agent to be trained on one device was created for several."""
     if not agent.torch and backends.running() == "tensorflow":
         backends.devices_of("tensorflow").check_alone(variables_of(agent))
 
 
 def variables_of(agent: AgentMembers) -> list[Any]:
-    """All variables of an agent."""
+    """Return all variables of an agent."""
     reached = reach(agent)
     modules = reached.modules.values()
     inside = [] if agent.torch else [v for module in modules for v in module.variables]
@@ -234,8 +251,8 @@ def variables_of(agent: AgentMembers) -> list[Any]:
 
 
 def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
-    """Returns the arguments of `set` with the mini-batch that devices are given. SettingError for
-    fewer rows than devices."""
+    """Return the arguments of `set` with the minibatch size per worker. Raises SettingError if
+    there are fewer rows than devices."""
     if train.layout is None:
         return arguments
     layout, wanted = train.layout, train.batch or arguments.minibatch
@@ -252,12 +269,12 @@ def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
             f"a mini-batch of {wanted} is not divisible by {devices} devices; {even} rows are "
             "used instead."
         )
-    criterion = arguments.criterion if layout.rank == 0 else None  # the first worker's decides
+    criterion = arguments.criterion if layout.rank == 0 else None  # the first worker decides
     return replace(arguments, batch=even // layout.workers, criterion=criterion)
 
 
 def check_workers(agent: AgentMembers, layout: Any) -> None:
-    """SettingError for hooks by which workers would come to steps that differ."""
+    """Raise SettingError for hooks whose results would differ between workers."""
     hooks = [n for n in ("adjust_func", "batch_size_fn") if getattr(agent, n, None) is not None]
     if hooks and layout.workers > 1:
         raise SettingError(
@@ -269,8 +286,8 @@ def check_workers(agent: AgentMembers, layout: Any) -> None:
 
 
 def own_path(path: PathLike, layout: Any) -> PathLike:
-    """Returns where a worker keeps what others have at `path`: the first one there, each other in
-    a folder beside it."""
+    """Return a worker's own path for `path`: the same for the first worker, in a folder next to it
+    for each other one."""
     if layout is None or layout.rank == 0:
         return path
     return Path(path).parent / f"worker{layout.rank}" / Path(path).name

@@ -1,20 +1,18 @@
-"""The agent API: write a network, an action and a loss; the library does the rest.
+"""The agent API: define networks, an action and a loss; tandem does the rest.
 
 Subclass `RL` with Keras networks, or `RL_pytorch` with PyTorch modules, and define
 
     env                            an environment, or a list of them
-    param                          the trainable variables; a list for each optimizer where there
-                                   are several
-    action(s)                      what a policy chooses from, or the action itself, for states
-                                   [B, ...]
-    __call__(s, a, next_s, r, d)   the loss of a batch, or one for each optimizer: a number, or one
-                                   for each sample
+    param                          the trainable variables; with several optimizers, a list for each
+    action(s)                      the policy's input, or the action itself, for states [B, ...]
+    __call__(s, a, next_s, r, d)   the loss of a batch, or one per optimizer: a scalar, or one value
+                                   per sample
     update_param()                 copies weights to target networks, or to the old policy
 
-s, next_s are [B, ...], a is [B] of discrete actions (int64) or [B, ...], r and d are [B] float32; d
-is 1 where the episode terminated, and not where a limit cut it. With num_steps=n, r is the
-discounted sum and d is 1 - gamma ** (m - 1) where the episode goes on after m steps, so that gamma
-* (1 - d) is the discount of what follows.
+s and next_s are [B, ...], a is [B] for discrete actions (int64) or [B, ...], r and d are [B]
+float32. d is 1 where the episode terminated and 0 where it was truncated. With num_steps=n, r is
+the discounted sum of rewards, and d is 1 - gamma ** (m - 1) where the episode continues after m
+steps, so that gamma * (1 - d) is the discount of the bootstrap value.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"
 
 
 class BaseAgent(DistributedTraining, AttributeViews):
-    """What agents of both frameworks can do."""
+    """Methods that Keras and PyTorch agents share."""
 
     def set(
         self,
@@ -82,18 +80,22 @@ class BaseAgent(DistributedTraining, AttributeViews):
         k: float | None = 4.0,
         strategy: str = "future",
     ) -> None:
-        """Sets how to train: the next `train` begins anew, from the networks and records as they
-        are. See `tandem.agents.contract.SetArguments` for each argument.
+        """Configure training. The next `train` starts over from the current networks and records.
 
-        After each environment step, once the pool holds `batch` transitions, there is a training
-        phase of `num_updates` mini-batches (a pass over the pool, but no more than 20,000 divided
-        by the number of transitions in it), and `update_param` after every `update_steps` phases
-        (1), or every `update_batches` mini-batches. With PPO=True a phase comes after every
-        `update_steps` steps: ten passes over the pool, or `num_updates` mini-batches, then
-        `update_param`, and the pool is emptied. Without `update_steps` it comes once each
-        environment has ended an episode, and `update_param` every `update_batches` mini-batches,
-        which ends the phase. Raises SettingError for arguments that contradict
-        each other.
+        See `tandem.agents.contract.SetArguments` for each argument.
+
+        Once the pool holds `batch` transitions, each environment step is followed by a training
+        phase of `num_updates` minibatches (default: one pass over the pool, but at most 20,000
+        divided by the number of transitions in it). `update_param` is called after every
+        `update_steps` phases (default: 1), or after every `update_batches` minibatches.
+
+        With PPO=True, a phase follows every `update_steps` steps. It makes ten passes over the
+        pool, or `num_updates` minibatches, then calls `update_param` and empties the pool. Without
+        `update_steps`, a phase follows once each environment has finished an episode; it ends with
+        the first `update_param`, which is called every `update_batches` minibatches.
+
+        Raises:
+            SettingError: if arguments contradict each other.
         """
         self._arguments = SetArguments(
             policy,
@@ -121,13 +123,13 @@ class BaseAgent(DistributedTraining, AttributeViews):
             k,
             strategy,
         )
-        self._start_size()  # while its pool is known
+        self._start_size()  # needs the current pool
         self._undo_moves()
         self._chosen, self._assembly = True, None
         self._anew = self._restored is not None
 
     def _train(self, train: TrainArguments, metric: object, jit: bool) -> np.float32:
-        """What `train` does in both frameworks: see `RL.train`."""
+        """Implement `train` for both frameworks: see `RL.train`."""
         arguments = self._set_arguments("train")
         if train.layout is None:
             check_alone(self)
@@ -157,7 +159,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
         self._saves_pools = train.save_data
         self._assembly = assembly = self._assembled(arguments, optimizer, train)
         self._restored = None
-        self.optimizer = optimizer  # not before: one that was refused may be followed by another
+        self.optimizer = optimizer  # set last, so that a rejected optimizer can be replaced
         learner = assembly.learner
         learner.compile(jit)
         if train.layout is not None and train.layout.workers > 1:
@@ -177,10 +179,12 @@ class BaseAgent(DistributedTraining, AttributeViews):
     def _assembled(
         self, arguments: SetArguments, optimizer: object, train: TrainArguments
     ) -> Assembly:
-        """Returns the parts of the training for a call of `train`: those of the call before, or new
-        ones where the agent has another environment or optimizer than they were made for, or steps
-        its environments in another number of processes, or has lost those. After `restore` they are
-        where the file says."""
+        """Return the training components for a call of `train`.
+
+        Reuse those of the previous call, unless the environment, the optimizers or the number of
+        processes changed, or the processes were lost. After `restore`, load their state from the
+        file.
+        """
         processes, optimizers = self._processes(train), as_list(optimizer)
         before, beside = self._assembly, self._beside(arguments, train)
         loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
@@ -198,7 +202,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
                 assembly = Assembly(self, arguments, optimizers, processes, beside, train.layout)
                 with assembly:
                     agent_checkpoint.move_training(assembly, data, groups)
-            except BaseException:  # the agent's environments were begun anew meanwhile
+            except BaseException:  # the agent's environments have been restarted meanwhile
                 if not before.environments.gone:
                     with before:
                         agent_checkpoint.move_training(before, data, groups)
@@ -221,8 +225,8 @@ class BaseAgent(DistributedTraining, AttributeViews):
         return assembly
 
     def _processes(self, train: TrainArguments) -> int:
-        """Returns how many processes step the environments: as many as before, where that is left
-        open; else a choice, which is printed."""
+        """Return the number of processes that step the environments. If the user left it open: the
+        number used before, else a choice, which is printed."""
         before, left_open = self._assembly, train.processes is None and train.pool_network
         if left_open and self._restored is not None:
             return int(self._restored.data.get("processes", 1))
@@ -234,8 +238,8 @@ class BaseAgent(DistributedTraining, AttributeViews):
         return processes
 
     def _beside(self, arguments: SetArguments, train: TrainArguments) -> bool:
-        """Returns whether other processes step the environments while this one learns: as before,
-        where that is left open; never with pool_network=False."""
+        """Return whether other processes step the environments while this one learns. If the user
+        left it open: as before. Always False with pool_network=False."""
         beside = train.parallel_store_and_training
         if not train.pool_network:
             beside = False
@@ -251,41 +255,43 @@ class BaseAgent(DistributedTraining, AttributeViews):
             )
         return bool(beside) and not arguments.PPO
 
-    # What the hooks of a subclass may call, beside loss, criterion and average_reward
+    # For the hooks of a subclass, in addition to loss, criterion and average_reward
 
     def get_optimal_processes(
         self, memory_mb: float, safety_factor: float = 0.75, min_exp_per_proc: int | None = None
     ) -> int:
-        """Returns how many processes to `train` with, by memory and pool: the most, up to the
-        number of cores, for which the pool and the workers (64 MiB each; environments may need
-        more) fit into memory_mb * safety_factor MiB, and each process has min_exp_per_proc (10
-        mini-batches) of the pool's transitions. How fast they are is for `processes=None` to
-        try."""
+        """Return how many processes memory and pool size allow `train` to use.
+
+        This is the largest number, up to the number of cores, for which the pool and the workers
+        (64 MiB each; environments may need more) fit into memory_mb * safety_factor MiB, and each
+        process has at least min_exp_per_proc (default: 10 minibatches) of the pool's transitions.
+        Speed is not considered; `processes=None` measures it.
+        """
         arguments = self._set_arguments("get_optimal_processes")
         pool = (self._assembly or Assembly(self, arguments, [])).learner.ring.nbytes
         minimum = 10 * arguments.minibatch if min_exp_per_proc is None else min_exp_per_proc
         memory = memory_mb * safety_factor * 2**20
         return collection.most_processes(pool, arguments.size, minimum, memory)
 
-    # Looking
+    # Plots and animations
 
     def visualize_loss(self) -> Any:
-        """Returns a matplotlib figure of each episode's mean loss, shown where there is a
+        """Return a matplotlib figure of each episode's mean loss, and show it if there is a
         screen."""
         return plots.episodes({"loss": self.loss_list})
 
     def visualize_reward(self) -> Any:
-        """Returns a matplotlib figure of each episode's return, shown where there is a screen."""
+        """Return a matplotlib figure of each episode's return, and show it if there is a screen."""
         return plots.episodes({"reward": self.reward_list})
 
     def visualize_reward_loss(self) -> Any:
-        """Returns a matplotlib figure of both, shown where there is a screen."""
+        """Return a matplotlib figure of returns and losses, and show it if there is a screen."""
         return plots.episodes({"reward": self.reward_list, "loss": self.loss_list})
 
     def run_agent(self, max_steps: int, seed: int | None = None) -> tuple[list[Tree], float, int]:
-        """Plays an episode without exploration, and returns (the states seen, the sum of rewards,
-        the number of steps). Where a policy chooses in training, the action is the best one; else
-        what `action` gives."""
+        """Play an episode without exploration, and return (the observed states, the sum of rewards,
+        the number of steps). If a policy chooses actions in training, the best action is taken,
+        else the output of `action`."""
         act, env = self._player(max_steps)
         return animation.play(act, env, max_steps, self.seed if seed is None else seed)
 
@@ -297,8 +303,8 @@ class BaseAgent(DistributedTraining, AttributeViews):
         fps: float | None = None,
         writer: str | None = None,
     ) -> Path:
-        """Plays such an episode, writes it as a GIF or MP4, by the name of save_path, and returns
-        the file. `writer` is not needed: no other program is."""
+        """Play an episode as `run_agent` does, write it as a GIF or MP4 (by the suffix of
+        save_path), and return the file. `writer` is ignored: no external program is needed."""
         if writer is not None:
             say_once(
                 "writer",
@@ -313,14 +319,15 @@ class BaseAgent(DistributedTraining, AttributeViews):
     def _player(
         self, max_steps: int, mode: str | None = None
     ) -> tuple[Callable[[Tree], Array], Any]:
-        """Returns a function of one observation, and an environment of its own to play in."""
+        """Return a function that maps one observation to an action, and a separate environment to
+        play in."""
         check_count("max_steps", max_steps, none=False)
         assembly = self._assembly or Assembly(self, self._arguments or SetArguments(), [])
         return assembly.act, assembly.play_env(mode)
 
 
 class RL(BaseAgent):
-    """An agent built with Keras, on TensorFlow or JAX."""
+    """Base class of agents built with Keras, on TensorFlow or JAX."""
 
     def train(
         self,
@@ -343,25 +350,41 @@ class RL(BaseAgent):
         p: int | None = None,
         parallel_store_and_training: bool | None = None,
     ) -> np.float32:
-        """Trains for `episodes` episodes, or until `criterion` is met or `stop_training` set; gives
-        the last episode's loss.
+        """Train for `episodes` episodes, until `criterion` is met, or until `stop_training` is set.
 
-        train_loss: a Keras metric, which is reset and given each episode's losses; None for their
-        mean. optimizer: one, or one for each entry of `param`; `agent.optimizer` is kept where it
-        is set. jit_compile: whether updates are compiled by XLA, with equal results. processes: how
-        many step the environments of a list, this one among them, or copies of the only one; None:
-        as many as make it faster, by a trial, if pool_network. random, processes_her, processes_pr:
-        there is nothing to choose by them here, which is said once. window_size: how many of the
-        oldest transitions go when the pool is full (1); window_size_ of them every `clearing_freq`
-        stored ones; window_size_ppo or window_size_pr at `update_param` with PR=True where the
-        agent has no window_size_fn.
-        save_data: whether pools stay from one `train` to the next, and go into files. num_store:
-        how many episodes end before there are phases, then one for each of their steps; None: a
-        phase after each step. PPO goes by update_steps, or without it by so many episodes of each
-        environment (1). p: how many lines are printed (10), 0 for
-        none. parallel_store_and_training: `processes` others step all environments while this one
-        learns, always one step ahead of it; the phases of a round of num_store episodes are made
-        while the next round is collected. Not for PPO, which says so. None: as before.
+        Args:
+            train_loss: A Keras metric, reset and updated with each episode's losses; None for their
+                mean.
+            optimizer: One optimizer, or one per entry of `param`. Ignored if `agent.optimizer` is
+                set.
+            episodes: Number of episodes; None for no limit.
+            jit_compile: Whether XLA compiles the updates. Results are equal.
+            pool_network: Whether other processes may step the environments.
+            processes: Number of processes, including this one, that step the environments of a
+                list, or copies of a single one. None chooses the fastest number by a trial, if
+                pool_network is True.
+            processes_her: Ignored; a warning says so once.
+            processes_pr: Ignored; a warning says so once.
+            window_size: Number of oldest transitions to drop when the pool is full (default: 1).
+            clearing_freq: Number of stored transitions after which `window_size_` are dropped.
+            window_size_: Number of oldest transitions to drop every `clearing_freq` stored ones.
+            window_size_ppo: Number to drop at `update_param` with PPO=True and PR=True, unless the
+                agent has a window_size_fn.
+            window_size_pr: The same with PR=True and without PPO.
+            random: Ignored; a warning says so once.
+            save_data: Whether pools are kept between calls of `train` and saved to files.
+            num_store: Number of episodes to finish before training phases start; then one phase
+                follows for each of their steps. None: a phase after each step. PPO uses
+                update_steps instead, or, without it, this number of episodes of each environment
+                (default: 1).
+            p: Number of lines to print (default: 10); 0 for none.
+            parallel_store_and_training: Whether `processes` other processes step all environments
+                while this one learns, always one step ahead of it. The phases of a round of
+                num_store episodes are made while the next round is collected. Not supported with
+                PPO, which warns. None: as before.
+
+        Returns:
+            The last episode's loss.
         """
         arguments = TrainArguments(
             optimizer,
@@ -385,13 +408,13 @@ class RL(BaseAgent):
 
 
 class RL_pytorch(BaseAgent):
-    """An agent built with PyTorch."""
+    """Base class of agents built with PyTorch."""
 
     torch = True
 
     def __setattr__(self, name: str, value: object) -> None:
-        """`param` may be what `parameters()` gives, which could be read only once: it is kept as a
-        list."""
+        """Store `param` and `shared_param` as lists: the generator that `parameters()` returns can
+        be read only once."""
         super().__setattr__(name, listed(value) if name in ("param", "shared_param") else value)
 
     def train(
@@ -413,7 +436,7 @@ class RL_pytorch(BaseAgent):
         p: int | None = None,
         parallel_store_and_training: bool | None = None,
     ) -> np.float32:
-        """Trains for `episodes` episodes; see `RL.train` for the arguments."""
+        """Train for `episodes` episodes; see `RL.train` for the arguments."""
         arguments = TrainArguments(
             optimizer,
             episodes,
@@ -436,7 +459,7 @@ class RL_pytorch(BaseAgent):
 
 
 def listed(param: Any) -> Any:
-    """Returns `param` with generators as lists, within lists too."""
+    """Return `param` with generators replaced by lists, also within lists."""
     if isinstance(param, (list, tuple, Iterator)):
         return [listed(part) for part in param]
     return param

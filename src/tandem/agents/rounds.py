@@ -1,5 +1,5 @@
-"""Several workers that learn together, each from environments of its own: what they agree on, so
-that all make as many updates, and end together."""
+"""Synchronization of workers that learn together, each from its own environments: all make the same
+number of updates and end together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GOES_ON, ENDS, FAILS = range(3)
 
 
 class Rounds:
-    """A round is an episode of each environment of every worker, and the updates after it. Each
-    method but `leave` waits for the other workers to call one, and raises WorkerError where one
-    was lost, or has raised something."""
+    """Rounds of several workers: an episode of each environment of every worker, and the updates
+    after it. Each method but `leave` waits for the other workers to call one, and raises
+    WorkerError if one was lost or raised an error."""
 
     def __init__(self, layout: Any) -> None:
         self.layout = layout
@@ -27,27 +27,28 @@ class Rounds:
         return bool(self.layout.rank == 0)
 
     def begin(self, episodes: int | None, played: Callable[[], int]) -> None:
-        """Prepares a call that trains for this many episodes; `played` counts them."""
+        """Prepare a call that trains for this many episodes; `played` counts them."""
         self._episodes, self._played = episodes, played
         self._has_enough = self.enough = episodes == 0  # this worker; all workers
-        self.over = False  # whether a worker has said that training ends
+        self.over = False  # whether any worker has ended training
 
     def end_round(self, updates: int) -> int:
-        """Returns how many updates follow a round: the least that any worker has rows for."""
+        """Return the number of updates after a round: the minimum over workers of what their rows
+        allow."""
         self._has_enough = self._episodes is not None and self._played() >= self._episodes
         return self._agree(updates)
 
     def ready(self, ready: bool) -> bool:
-        """Returns whether all workers have rows for another update."""
+        """Return whether all workers have rows for another update."""
         return bool(self._agree(int(ready)))
 
     def stops(self, asked: bool) -> bool:
-        """Returns whether any worker was asked to stop, amid the updates after a round."""
+        """Return whether any worker was asked to stop during the updates after a round."""
         self._agree(0, ENDS if asked else GOES_ON)
         return self.over
 
     def leave(self, fails: bool) -> None:
-        """Tells the others that this worker ends, unless they know."""
+        """Notify the others that this worker ends, unless training is already over."""
         if not self.over:
             with suppress(WorkerError):
                 self._agree(0, FAILS if fails else ENDS)

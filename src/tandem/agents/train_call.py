@@ -1,4 +1,4 @@
-"""A call of `train`: callbacks, records, lines, files, and the end."""
+"""One call of `train`: callbacks, records, printed lines, files and stopping."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ HOOKS = tuple(
 
 
 class LambdaCallback:
-    """A callback made of functions. Any object with some of these methods is one, in
-    `agent.callbacks`.
+    """A callback made of functions.
 
-    on_train_begin(logs), on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs)
-    with logs["loss"] and logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with
-    logs["loss"]. i counts the episodes of this training, b all mini-batches, from 0. Setting
-    `agent.stop_training = True` in any of them ends the training.
+    Any object in `agent.callbacks` with some of these methods is a callback: on_train_begin(logs),
+    on_train_end(logs), on_episode_begin(i, logs), on_episode_end(i, logs) with logs["loss"] and
+    logs["reward"], on_batch_begin(b, logs), on_batch_end(b, logs) with logs["loss"]. i counts the
+    episodes of this training, b all minibatches, both from 0. To end training, set
+    `agent.stop_training = True` in any of them.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class LambdaCallback:
 
 
 def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
-    """Calls the method of that name of every callback that has it."""
+    """Call this method of every callback that has it."""
     for callback in callbacks:
         if (method := getattr(callback, name, None)) is not None:
             method(*arguments)
 
 
 def check_callbacks(callbacks: Iterable[object]) -> None:
-    """UnknownNameError for a callback with a hook of another library's, SettingError for one with
-    no hook at all: neither would ever be called."""
+    """Raise UnknownNameError for a callback with a hook of another library, SettingError for one
+    without any hook: neither would ever be called."""
     for callback in callbacks:
         refuse_other_hooks(type(callback), HOOKS, "setting agent.stop_training = True")
         if not isinstance(callback, LambdaCallback) and not any(
@@ -85,10 +85,10 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
 
 
 class TrainCall:
-    """Trains for as many episodes as `train` was told (None: until something ends it), prints as
-    many lines, and keeps the agent's records.
+    """Trains for the given number of episodes (None: no limit), prints progress, and keeps the
+    agent's records.
 
-    metric: a Keras metric that is given each episode's losses, or None.
+    metric: a Keras metric that is updated with each episode's losses, or None.
     """
 
     def __init__(
@@ -108,14 +108,14 @@ class TrainCall:
         self.every = print_interval(arguments.p, arguments.episodes)
         self.done = 0  # episodes of this call
         self.train_loop = TrainLoop(loop, [self])
-        self._raised: BaseException | None = None  # what a callback raised within a phase
-        self._batches = learner.updates  # that callbacks know of
-        self.rounds = learner.rounds  # with other workers
+        self._raised: BaseException | None = None  # raised by a callback within a phase
+        self._batches = learner.updates  # already reported to callbacks
+        self.rounds = learner.rounds  # with several workers
         self._began, self._total_time = perf_counter(), agent.total_time
 
     def run(self, optimizers: AbstractContextManager[object]) -> np.float32:
-        """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
-        they are used."""
+        """Return the mean loss of the last episode, 0 if there was no update. optimizers: context
+        manager, entered while they are used."""
         agent = self.agent
         self.learner.listener = self
         if self.rounds is not None:
@@ -127,16 +127,16 @@ class TrainCall:
                     if not self._enough():
                         self._together()
                 except WorkerError:
-                    if self.rounds is not None:  # amid updates: there is nothing whole to save
+                    if self.rounds is not None:  # amid updates there is no consistent state to save
                         raise
-                    if self.train_loop.signal is None:  # else it was to end anyhow
+                    if self.train_loop.signal is None:  # else training ends anyway
                         self.rotation.finish()
                         raise
                 self.rotation.finish()
         finally:
             self.loop.collector.environments.forget_stop()
             self.learner.listener = None
-            self.train_loop.observers.clear()  # this object would be kept, and with it the pool
+            self.train_loop.observers.clear()  # else this object and the pool would be kept
             self._take_time()
             agent.stop_training = False
         notify(agent.callbacks, "on_train_end", {})
@@ -147,7 +147,7 @@ class TrainCall:
         return np.float32(agent._loss if agent._loss is not None else 0.0)
 
     def _together(self) -> None:
-        """Trains; other workers are told when this one ends before they do."""
+        """Train, and notify other workers if this one ends before them."""
         try:
             if not self.agent.stop_training:
                 self._follow()
@@ -159,12 +159,12 @@ class TrainCall:
             self.rounds.leave(fails=False)
 
     def _follow(self) -> None:
-        """Trains, by following the loop's events until one ends it."""
-        self.learner.go_on()  # what was left of a phase when it was stopped, or saved
+        """Train by following the loop's events until one ends it."""
+        self.learner.go_on()  # the rest of a phase that was stopped or saved
         if not self._block_ended():
             deque(self.train_loop.events(), 0)
 
-    # What the train loop tells
+    # Events of the train loop
 
     def on_episode_begin(self, event: EpisodeBegin) -> None:
         self.actor.restart(event.env)
@@ -183,8 +183,7 @@ class TrainCall:
             self.train_loop.stop()
 
     def _block_ended(self) -> bool:
-        """Keeps the records of the episodes that ended in a block. Returns whether training is to
-        end."""
+        """Record the episodes that ended in a block. Return whether to end training."""
         if self._raised is not None:
             raise self._raised
         self._take_time()
@@ -196,11 +195,11 @@ class TrainCall:
         return self.should_stop() or self._enough()
 
     def _take_time(self) -> None:
-        """Updates the agent's times, which are in the files that it saves while it trains."""
+        """Update the agent's times, which are part of files saved during training."""
         self.agent.time = perf_counter() - self._began
         self.agent.total_time = self._total_time + self.agent.time
 
-    # What the learner asks and tells, see `training.Listener`
+    # Interface of the learner, see `training.Listener`
 
     def hears_batches(self) -> bool:
         return any(
@@ -221,8 +220,8 @@ class TrainCall:
         return bool(asked or self.train_loop.signal or self._raised or over)
 
     def _notify(self, name: str, number: int, logs: Logs) -> None:
-        """Tells callbacks within a phase. What they raise ends it, and is raised after the block,
-        so that a later `train` can go on from there."""
+        """Notify callbacks within a phase. An exception ends the phase and is raised after the
+        block, so that a later `train` can resume from there."""
         if self._raised is None:
             try:
                 notify(self.agent.callbacks, name, number, logs)
@@ -230,8 +229,7 @@ class TrainCall:
                 self._raised = error
 
     def _episode_ended(self, score: float) -> None:
-        """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
-        training is to end."""
+        """Record an episode, notify callbacks, print, save, and check whether to end training."""
         agent, learner = self.agent, self.learner
         if learner.losses:
             agent._loss = self._mean(learner.losses)
@@ -274,7 +272,7 @@ class TrainCall:
 
 
 def print_interval(p: int | None, episodes: int | None) -> int:
-    """Returns every how many episodes a line is printed, for about p lines (10 by default); 0 for
+    """Return the number of episodes between printed lines, for about p lines (default: 10); 0 for
     never."""
     if p == 0:
         return 0
@@ -286,7 +284,7 @@ def print_interval(p: int | None, episodes: int | None) -> int:
     return max(1, (episodes - episodes % (lines - 1)) // (lines - 1))
 
 
-# What has nothing to choose here, said once each
+# Arguments without effect, each reported once
 
 BUILT = (
     "{name}={value} is not used: batches are built in this process, for all transitions at once, "
@@ -296,8 +294,8 @@ UNUSED = "{name}={value} is not used: "
 
 
 def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None:
-    """Says of arguments that mean something elsewhere, or only together with others, what comes of
-    them."""
+    """Warn about arguments without effect, alone or without others, and say what happens
+    instead."""
     a, t, s = arguments, train, UNUSED
     rules = (
         ("processes_her", t.processes_her not in (None, 1), BUILT),
@@ -363,11 +361,11 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
 
 
 def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -> bool:
-    """Warns where a training with priorities goes on without them, or the other way round, and
-    returns whether it does."""
+    """Warn if a training with priorities resumes without them, or vice versa, and return whether it
+    does."""
     pool = saved.group("learner")
     before = saved.data.get("arguments", {}).get("PR", arguments.PR)
-    if has_pool := "ring" in saved.data["loop"]["learner"]:  # it may be older than the arguments
+    if has_pool := "ring" in saved.data["loop"]["learner"]:  # may be older than the arguments
         before = "sampler/priority" in pool
     if bool(before) == bool(arguments.PR):
         return False
@@ -389,7 +387,7 @@ def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -
 
 
 def say_once(name: str, text: str) -> None:
-    """Warns of an argument, the first time in a process."""
+    """Warn about an argument, once per process."""
     if name not in _said:
         _said.add(name)
         warn(text)

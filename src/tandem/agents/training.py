@@ -1,4 +1,4 @@
-"""When an agent learns, and from what: training phases with their mini-batches."""
+"""Training phases of an agent: when it learns, and from which minibatches."""
 
 from __future__ import annotations
 
@@ -32,90 +32,91 @@ from tandem.types import (
     tree_map,
 )
 
-AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks that are called after each mini-batch
-LEARNED = 20_000  # transitions in the pool times mini-batches of a step, at most
+AFTER_EACH = ("batch_size_fn", "adjust_func")  # hooks called after each minibatch
+LEARNED = 20_000  # upper limit of transitions in the pool times minibatches per step
 
 
 def usual_updates(stored: int, batch_size: int) -> int:
-    """Returns how many mini-batches follow a step where nobody said, while the pool holds `stored`
-    transitions: a pass over the pool, but no more than 20,000 / stored; one at least. A power of
-    two, so that few lengths are compiled."""
+    """Return the default number of minibatches per step with `stored` transitions in the pool: one
+    pass over the pool, at most 20,000 / stored, at least one. A power of two limits
+    recompilation."""
     updates = max(1, min(stored // batch_size, LEARNED // max(stored, 1)))
     return 1 << (updates.bit_length() - 1)
 
 
 @dataclass
 class UpdateSchedule:
-    """When to learn, and how much."""
+    """Timing and size of training phases."""
 
-    batch_size: int  # transitions in a mini-batch
-    # steps collected for a phase, which goes over all of them; None: a phase after each step
+    batch_size: int  # transitions per minibatch
+    # steps collected for a phase, which trains on all of them; None: a phase after each step
     rollout_steps: int | None
-    # mini-batches; None: `usual_updates` after each step, else `passes` over the pool
+    # minibatches; None: `usual_updates` after each step, else `passes` over the pool
     updates_per_phase: int | None
-    passes: int  # over what was collected
+    passes: int  # over the collected steps
     sync_phases: int | None  # phases between calls of update_param
-    sync_updates: int | None  # mini-batches between them instead
-    # episodes that end before the phases of all their steps come, one after the other
+    sync_updates: int | None  # minibatches between calls of update_param, as an alternative
+    # episodes to finish before the phases of all their steps follow, one after the other
     store_episodes: int | None = None
-    # the phases of such a round are made while the next one is collected, not before it
+    # make the phases of such a round while the next one is collected, not before it
     beside: bool = False
-    # episodes of each environment that are collected for a phase, instead of rollout_steps
+    # episodes of each environment collected for a phase, instead of rollout_steps
     rollout_episodes: int | None = None
 
     @property
     def collects(self) -> bool:
-        """Whether a phase is of what was collected for it, rather than after each step."""
+        """Whether a phase uses steps collected for it, rather than following each step."""
         return self.rollout_steps is not None or self.rollout_episodes is not None
 
 
 class Listener(Protocol):
-    """Who is told of mini-batches while they are made."""
+    """Observer of minibatches during a phase."""
 
     def hears_batches(self) -> bool:
-        """Whether it wants to be told of each: then calls of several are cut."""
+        """Return whether it needs a notification for each minibatch; then each is a separate
+        call."""
 
     def batch_begins(self, number: int) -> None: ...
 
     def batch_ended(self, number: int, loss: float) -> None: ...
 
     def should_stop(self) -> bool:
-        """Whether no further mini-batch is to be made for now."""
+        """Return whether to make no further minibatch for now."""
 
 
 @dataclass
 class Part:
-    """Mini-batches that were drawn together: those up to the next `update_param`."""
+    """Minibatches sampled together: those up to the next `update_param`."""
 
     ids: IntArray  # [K, B]
     weight: Array  # [K, B], or () for ones
-    made: int = 0  # of them
-    goals: JSONDict | None = None  # the state of the generator that hindsight's goals came from
-    batch: Batch | None = None  # all of them; made again after `load_state`
+    made: int = 0  # how many of them have been used
+    goals: JSONDict | None = None  # generator state from which hindsight goals were sampled
+    batch: Batch | None = None  # all of them; fetched again after `load_state`
 
 
 @dataclass
 class Phase:
-    """Training phases under way that have no `update_param` between them, or one after
-    mini-batches."""
+    """Running training phases with no `update_param` between them, or a single phase if
+    `update_param` goes by minibatches."""
 
     count: int  # phases
-    each: int  # mini-batches of one of them
-    left: int  # mini-batches that are not drawn yet
+    each: int  # minibatches per phase
+    left: int  # minibatches not sampled yet
     part: Part | None = None
 
 
 class PhaseLearner(Learner):
-    """Makes a training phase after each step, or after as many as were asked for: mini-batches,
-    and then `update_param`. A listener may stop it after any mini-batch; then `go_on` makes the
-    rest.
+    """Learner that makes a training phase after each step, or after the scheduled number of steps:
+    minibatches, then `update_param`. A listener can stop it after any minibatch; `go_on` then makes
+    the rest.
 
-    fetch: from drawn ids to transitions. relabel: gives them other goals. preprocess: from
-    observations to what the loss is given. after_update_param: called with the sampler after
-    `update_param`, on_new_rows whenever transitions were added: either may forget some of them.
+    fetch: returns the transitions of sampled ids. relabel: replaces their goals. preprocess:
+    converts observations to inputs of the loss. after_update_param is called with the sampler after
+    `update_param`, on_new_rows whenever transitions were added; either can drop transitions.
     """
 
-    block = 1  # a step of each environment at a time: episodes are counted exactly
+    block = 1  # one step of each environment at a time, so that episodes are counted exactly
 
     def __init__(
         self,
@@ -136,21 +137,21 @@ class PhaseLearner(Learner):
         self.preprocess, self.relabel, self.fetch, self.beta = preprocess, relabel, fetch, beta
         self.after_update_param = after_update_param
         self.on_new_rows: Callable[[Sampler], None] = keep_all
-        self.updates = 0  # made so far
+        self.updates = 0  # total so far
         self.phases = 0
         self.fresh = 0  # steps since the last phase
         self.ended: IntArray = np.zeros(sampler.ring.envs, np.int64)  # episodes since then
-        # and since moved numbers went back to their originals
+        # episodes since adjusted numbers were reset to their originals
         self.since = sampler.ring.envs
-        self.due = 0  # phases to come, beside the one under way
-        self.phase: Phase | None = None  # under way
+        self.due = 0  # phases to come after the current one
+        self.phase: Phase | None = None  # the current one
         self.listener: Listener | None = None
-        self.waiting = 0  # phases of the last round of episodes that are still to come
-        self.losses: list[float] = []  # of each mini-batch since this was emptied
+        self.waiting = 0  # remaining phases of the last round of episodes
+        self.losses: list[float] = []  # of each minibatch since the list was last cleared
         self.jit = True
-        self.rounds: Rounds | None = None  # with other workers
-        self._agreed = 0  # updates after this round
-        self.loop: CustomLoop | None = None  # of the user's own
+        self.rounds: Rounds | None = None  # with several workers
+        self._agreed = 0  # updates that follow this round
+        self.loop: CustomLoop | None = None  # the user's own loop
         self._run: Callable[[Batch], Any] | None = None
 
     @property
@@ -161,26 +162,27 @@ class PhaseLearner(Learner):
         self.ring.break_off(envs)
 
     def compile_anew(self) -> None:
-        """The next update is compiled, whether or not one like it was."""
+        """Compile the next update even if an equal one was compiled before."""
         self._run = None
 
     def compile(self, jit: bool) -> None:
-        """From now on updates are compiled by XLA, or are not (`jit`)."""
-        # each optimizer looks, since weights may have been frozen or thawed
+        """Set whether XLA compiles updates."""
+        # each optimizer checks, since weights may have been frozen or unfrozen
         changed = [o.look() for o in self.algorithm.optimizers]
         if self._run is None or jit != self.jit or any(changed):
             self.jit, self._run = jit, self.backend.compile(self.algorithm.update, jit)
             self.algorithm.constants.forget()
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
-        """Returns the losses of the updates, averaged; none while there is nothing to learn yet."""
+        """Return the mean losses of the updates; an empty dict if there were none."""
         self.sampler.add(trajectory)
         self.fresh += trajectory.reward.size
         ended = np.count_nonzero(trajectory.last, axis=0)
         self.ended += ended
         self.on_new_rows(self.sampler)
         phases, s = self._phases(trajectory.reward.size), self.schedule
-        # where none is collected for it, a phase is, to rules, an episode of each environment
+        # for adaptive rules a phase is an episode of each environment, unless steps are collected
+        # for it
         begins, episodes = self.since >= self.ring.envs, int(ended.sum())
         self.since += episodes
         collected = s.collects or s.store_episodes is not None
@@ -191,7 +193,7 @@ class PhaseLearner(Learner):
         return self.go_on()
 
     def _phases(self, steps: int) -> int:
-        """Returns how many phases come after these steps."""
+        """Return how many phases follow these steps."""
         s = self.schedule
         if self.rounds is not None:
             return self._end_round(self.rounds)
@@ -206,22 +208,22 @@ class PhaseLearner(Learner):
             return 0
         if not self.sampler.ready(s.batch_size):
             if s.rollout_episodes is not None:
-                self.ended[:] = 0  # another episode of each
+                self.ended[:] = 0  # wait for another episode of each environment
             return 0
-        if beside and early:  # as many as steps come in
+        if beside and early:  # as many as new steps
             phases = min(steps, self.waiting)
             self.waiting -= phases
             return phases
         phases = 1 if s.collects else self.fresh if s.store_episodes else steps
-        if beside:  # what is left of the round before
+        if beside:  # the rest of the previous round
             phases, self.waiting = self.waiting, phases
         self.fresh = 0
         self.ended[:] = 0
         return phases
 
     def _end_round(self, rounds: Rounds) -> int:
-        """Returns whether a phase comes: once each environment has ended an episode, where all
-        workers have something to learn."""
+        """Return 1 if a phase follows, else 0. A phase follows once each environment has finished
+        an episode and all workers have enough transitions."""
         if (self.ended < 1).any():
             return 0
         self.ended[:] = 0
@@ -235,12 +237,12 @@ class PhaseLearner(Learner):
         return 1
 
     def go_on(self) -> dict[str, float]:
-        """Makes the phases that are due, and what is left of one, until the listener stops it.
-        Returns the losses of the updates, averaged."""
+        """Make the pending phases and the rest of the current one, until the listener stops it.
+        Return the mean losses of the updates."""
         metrics: list[dict[str, float]] = []
         while (self.phase is not None or self.due) and not self._stopped():
             if self.phase is None and not self.sampler.ready(self.schedule.batch_size):
-                self.due = 0  # windows have left too few for the phases to come
+                self.due = 0  # too few transitions are left in the window
                 break
             if self.phase is None:
                 self.phase = self._next_phase()
@@ -252,7 +254,7 @@ class PhaseLearner(Learner):
         return asked if self.rounds is None else self.rounds.stops(asked)
 
     def _next_phase(self) -> Phase:
-        """Begins as many phases at once as come before the next update_param."""
+        """Start all phases that precede the next update_param."""
         s = self.schedule
         together = 1
         if s.sync_phases is not None:
@@ -264,7 +266,7 @@ class PhaseLearner(Learner):
         return Phase(together, updates, updates * together)
 
     def _updates(self) -> int:
-        """Returns how many mini-batches a phase has."""
+        """Return the number of minibatches in a phase."""
         s, stored = self.schedule, len(self.ring)
         if s.updates_per_phase is not None:
             return s.updates_per_phase
@@ -275,8 +277,8 @@ class PhaseLearner(Learner):
         return usual_updates(stored, s.batch_size)
 
     def set_updates_per_phase(self, value: float) -> None:
-        """From now on a phase has as many mini-batches; the one under way too, unless it has made
-        as many already: then nothing changes."""
+        """Set the number of minibatches per phase. This includes the current phase, unless it has
+        already made that many; then nothing changes."""
         s, new, phase = self.schedule, int(value), self.phase
         if phase is not None:
             drawn = 0 if phase.part is None else len(phase.part.ids) - phase.part.made
@@ -289,8 +291,8 @@ class PhaseLearner(Learner):
         s.updates_per_phase = new
 
     def _advance(self, phase: Phase) -> list[dict[str, float]]:
-        """Makes a compiled call of the phase, and `update_param` where it is due. Returns the
-        call's metrics."""
+        """Make one compiled call of the phase, and `update_param` when it is due. Return the call's
+        metrics."""
         s, sync = self.schedule, self.schedule.sync_updates
         if phase.part is None:
             agent = self.algorithm.agent
@@ -301,7 +303,7 @@ class PhaseLearner(Learner):
             phase.part = Part(*self._draw(updates))
             phase.left -= updates
         part = phase.part
-        # none is left where it was saved by a callback of its last mini-batch
+        # none is left if a callback of the last minibatch saved the agent
         metrics = [self._call(part)] if part.made < len(part.ids) else []
         if part.made < len(part.ids):
             return metrics
@@ -310,7 +312,7 @@ class PhaseLearner(Learner):
         over = not phase.left
         if sync is not None and self.updates % sync == 0:
             self._update_param()
-            # it may have forgotten too many for another mini-batch
+            # the agent may have dropped too many transitions for another minibatch
             ready = self.sampler.ready(s.batch_size)
             over = over or not (ready if self.rounds is None else self.rounds.ready(ready))
         if over:
@@ -321,14 +323,14 @@ class PhaseLearner(Learner):
         return metrics
 
     def _draw(self, updates: int) -> Draw:
-        """Returns the rows of so many mini-batches, all of which are in the pool now."""
+        """Return the rows of this many minibatches, all of which are in the pool now."""
         beta = np.full(updates, self.beta)
         rng, size = self.generators("replay"), self.schedule.batch_size
         return self.sampler.draw(rng, updates, size, beta)
 
     def _call(self, part: Part) -> dict[str, float]:
-        """One compiled call of the updates that are left of the part, or of the next one where the
-        listener wants to hear of each. Returns its metrics."""
+        """Make one compiled call of the part's remaining updates, or of the next one only if the
+        listener needs each. Return its metrics."""
         if part.batch is None:
             part.batch = self._fetch(part)
         listener = self.listener
@@ -360,8 +362,8 @@ class PhaseLearner(Learner):
         return metrics
 
     def _fetch(self, part: Part) -> Batch:
-        """Returns what the loss is given of the part's rows; after `load_state` with the goals that
-        they had."""
+        """Return the inputs of the loss for the part's rows; after `load_state`, with the same
+        goals as before."""
         batch = self.fetch(part.ids)
         if self.relabel is not None:
             rng = self.generators("hindsight")
@@ -380,8 +382,8 @@ class PhaseLearner(Learner):
         )
 
     def _adjust(self) -> None:
-        """Lets the agent change what it may want to after a mini-batch, once the pool holds those
-        of a phase."""
+        """Call the agent's adaptive hooks after a minibatch, once the pool holds the minibatches of
+        a phase."""
         agent, s = self.algorithm.agent, self.schedule
         if len(self.ring) < (s.updates_per_phase or 1) * s.batch_size:
             return
@@ -396,12 +398,12 @@ class PhaseLearner(Learner):
         self.after_update_param(self.sampler)
 
     def forget(self) -> None:
-        """Empties the pool, which ends the phases of it."""
+        """Empty the pool and end its phases."""
         self.sampler.forget()
         self.due, self.waiting, self.phase = 0, 0, None
 
     def state(self, replay: bool) -> State:
-        """With `replay` the pool too, and what is left of a phase of it."""
+        """Return the state; with `replay` including the pool and the rest of the current phase."""
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
         data |= {n: getattr(self, n) for n in ("updates", "phases", "fresh", "since")}
         data |= {"ended": self.ended.tolist(), "batch": self.schedule.batch_size}
@@ -417,14 +419,14 @@ class PhaseLearner(Learner):
         return data, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Goes on from what `state` gave. With data["anew"] the sampler, the size of the pool and
-        the schedule are those here, of other choices: counters go on, and of the pool what fits."""
+        """Resume from the result of `state`. With data["anew"], the sampler, the pool size and the
+        schedule come from new arguments: counters continue, and the pool keeps what fits."""
         self.updates, self.phases, self.fresh = data["updates"], data["phases"], data["fresh"]
         self.due, self.waiting, self.phase, anew = 0, 0, None, data.get("anew", False)
         self.since = data.get("since", self.since)
         if not anew:
             self.schedule.batch_size = data["batch"]
-        # once pools of several environments were longer
+        # earlier versions had longer pools for several environments
         longer = "ring" in data and data["ring"]["slots"] != self.ring.slots
         if "ring" in data and (anew or longer):
             take_over(self.ring, self.sampler, self.algorithm.settings.gamma, data, arrays)
@@ -432,13 +434,13 @@ class PhaseLearner(Learner):
             load_stored(self.ring, self.sampler, data, arrays)
         ended = data.get("ended", 0)
         self.ended[:] = 0
-        # older files have their sum
+        # older files store the sum
         self.ended[: len(ended) if isinstance(ended, list) else 1] = ended
         if "ring" not in data or anew:
             return
         self.due, self.waiting = data.get("due", 0), data.get("waiting", 0)
         if (saved := data.get("phase")) is not None:
-            each = saved.get("each", self.schedule.updates_per_phase or 1)  # older files have none
+            each = saved.get("each", self.schedule.updates_per_phase or 1)  # missing in older files
             self.phase = Phase(saved["count"], each, saved["left"])
             if "part/ids" in arrays:
                 weight = arrays.get("part/weight", ())

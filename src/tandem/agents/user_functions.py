@@ -1,5 +1,5 @@
-"""The functions that a user writes, as the library calls them: `action`, the loss `__call__` and
-what it reports to `prioritized_replay`, `reward_done_func` and `reward_done_func_ma`."""
+"""Wrappers of the functions that a user writes: `action`, the loss `__call__` with its reports to
+`prioritized_replay`, `reward_done_func` and `reward_done_func_ma`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tandem.replay.scored import ScoredSampler
 from tandem.spaces import ActionMode, Leaf
 from tandem.types import AnyArray, Array, Batch, Tree, Update, leaves
 
-FOREVER = 2**62  # environment steps: episodes end a training, not steps
-# How often `action` is compiled anew for a constant that changed: beyond that, compiling takes
-# longer than it saves
+FOREVER = 2**62  # environment steps: the number of episodes limits training, not steps
+# How often `action` is recompiled for changed constants: beyond that, compiling takes longer than
+# it saves
 RECOMPILATIONS = 3
 PLAIN = (type(None), bool, int, float, str, bytes, np.generic, np.ndarray)
 
 
 class CompiledAction:
-    """`action`, compiled by JAX or TensorFlow; anew where a number that it had read has changed,
-    and not any more after RECOMPILATIONS such changes."""
+    """`action`, compiled by JAX or TensorFlow. It is recompiled when a number that it read has
+    changed, and no longer compiled after RECOMPILATIONS such changes."""
 
     def __init__(self, agent: object, backend: Backend, function: Callable[..., Any]) -> None:
         self.backend, self.function = backend, function
@@ -54,8 +54,8 @@ class CompiledAction:
             return self.backend.call(self.function, *arrays)
         try:
             return self._run(*arrays)
-        except Exception as error:  # of the compiler, or of the user's own
-            self.backend.call(self.function, *arrays)  # raises one that is not the compiler's
+        except Exception as error:  # from the compiler or the user's code
+            self.backend.call(self.function, *arrays)  # raises an error of the user's code
             raise SettingError(
                 f"{self.backend.framework} cannot compile `action`: {brief(error)}",
                 fix="set self.jit_action = False in the agent's __init__.",
@@ -63,13 +63,13 @@ class CompiledAction:
 
 
 class AgentAlgorithm:
-    """Trains an agent by its `__call__`, with one optimizer or several.
+    """Algorithm that trains an agent with its `__call__` and one or several optimizers.
 
-    reports: the names of what the loss has to tell `prioritized_replay`. irl: whether actions are
-    stored in pairs with what `action` gave beside them.
+    reports: names of the values that the loss must report to `prioritized_replay`. irl: whether
+    actions are stored together with the extra values from `action`.
     """
 
-    acting: tuple[str, ...] = ()  # the agent acts by itself
+    acting: tuple[str, ...] = ()  # unused: the agent acts itself
     preparing: tuple[str, ...] = ()
 
     def __init__(
@@ -95,7 +95,7 @@ class AgentAlgorithm:
 
     @staticmethod
     def action_mode(settings: Settings, action: Leaf) -> ActionMode:
-        """What the agent's `action` gives is the environment's."""
+        """Use the output of the agent's `action` as the environment's action."""
         return "as_is"
 
     @staticmethod
@@ -106,18 +106,18 @@ class AgentAlgorithm:
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """Returns (): policies and noise processes draw their own."""
+        """Return (): policies and noise processes sample their own noise."""
         return ()
 
     def update(self, batch: Batch) -> Update:
-        """One step of every optimizer."""
+        """Make one step of every optimizer."""
         with self.inputs.of(batch, self.constants):
             values, reports = self.backend.minimize_joint(self.optimizers, self._losses, batch)
         return Update({"loss": sum(values)}, reports or ())
 
     def outdated(self) -> bool:
-        """Whether a number has changed that the compiled loss had taken for constant. Says so,
-        unless it was said of that number once and for all."""
+        """Return whether a number that the compiled loss treats as a constant has changed. Warns
+        about it, unless a warning has already said that it cannot be an input."""
         changed = self.constants.changed()
         if news := [name for name in changed if name not in self.inputs.constant]:
             warnings.warn(
@@ -129,17 +129,19 @@ class AgentAlgorithm:
         return bool(changed)
 
     def gradients(self, jit: bool) -> Callable[[Batch], AnyArray]:
-        """A function that gives the gradients of a batch, see `Backend.joint_gradients`."""
+        """Return a function that computes the gradients of a batch, see
+        `Backend.joint_gradients`."""
         if jit not in self._gradients:
             self._gradients[jit] = MeasuredGradients(self, jit)
         return self._gradients[jit]
 
     def losses(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        """Returns what the agent's `__call__` gives, as a list, and what it reported, [B] each.
+        """Return the losses from the agent's `__call__` as a list, and its reports, [B] each.
 
-        `__call__` is given d, 0 where an episode goes on and 1 where it terminated; of n-step
-        transitions 1 - gamma ** (m - 1) where it goes on after m steps, so that gamma (1 - d) is
-        the discount of what follows whatever m is. NetworkError for a loss that is none.
+        `__call__` receives d, which is 1 where the episode terminated and 0 where it continues. For
+        n-step transitions it is 1 - gamma ** (m - 1) where the episode continues after m steps, so
+        that gamma * (1 - d) is the discount of the bootstrap value for any m. Raises NetworkError
+        for an invalid loss.
         """
         rows = leaves(batch.obs)[0].shape[0]
         replay = self.agent.prioritized_replay
@@ -174,8 +176,8 @@ class AgentAlgorithm:
 
 
 class MeasuredGradients:
-    """Gradients of a batch, to be looked at only; compiled, anew where a number has changed that
-    the losses had taken for constant."""
+    """Gradients of a batch, for measurement only. They are compiled, and recompiled when a number
+    that the losses treat as a constant has changed."""
 
     def __init__(self, algorithm: AgentAlgorithm, jit: bool) -> None:
         self.algorithm, self.jit = algorithm, jit
@@ -200,41 +202,41 @@ class MeasuredGradients:
 
 
 class PrioritizedReplay:
-    """`agent.prioritized_replay`: where a loss reports errors, and for PPO ratios, and reads
-    importance weights. Reports are outputs of the compiled update, not side effects.
+    """Interface of a loss to prioritized replay, `agent.prioritized_replay`: it reports TD errors,
+    and for PPO ratios, and reads importance weights. Reports are outputs of the compiled update,
+    not side effects.
 
-    weight: in a loss, the importance weight of each sample, [B]. A loss of one number per sample is
-    weighted by the library; one that is a mean already can do it by itself.
+    weight: within a loss, the importance weight of each sample, [B]. tandem weights a loss with one
+    value per sample; a loss that is already a mean can apply the weights itself.
     """
 
     def __init__(self) -> None:
         self.weight: Array = ()
-        self.sampler: Any = None  # of the training under way, or the last one
-        self.columns: Sequence[Sequence[int]] = []  # the environments of each of its processes
+        self.sampler: Any = None  # of the current or last training
+        self.columns: Sequence[Sequence[int]] = []  # environments of each process
         self._reports: dict[str, Array] = {}
 
     def update(self, TD: Array, ratio: Array | None = None) -> None:
-        """In a loss: the errors of its samples, [B] or [B, 1], and for PPO the ratios of
-        probabilities."""
+        """Report the TD errors of a loss's samples, [B] or [B, 1], and for PPO their probability
+        ratios."""
         self._reports = {"TD": TD} if ratio is None else {"TD": TD, "ratio": ratio}
 
     update_TD = update
 
     @property
     def TD(self) -> AnyArray:
-        """The error that was reported last of each transition in the pool, the oldest first;
-        float32 [n]."""
+        """The last reported TD error of each transition in the pool, the oldest first; float32
+        [n]."""
         return self._scored().term("TD")
 
     @property
     def ratio(self) -> AnyArray:
-        """The ratio that was reported last of each transition in the pool, the oldest first;
-        float32 [n]."""
+        """The last reported ratio of each transition in the pool, the oldest first; float32 [n]."""
         return self._scored().term("ratio")
 
     def powers(self, p: int | None = None) -> AnyArray:
-        """Returns (score + epsilon) ** alpha of each transition in the pool, or of those of process
-        p's environments: what draws go by; float64 [n]. Ones where draws go by no priorities; none
+        """Return (score + epsilon) ** alpha of each transition in the pool, or in the environments
+        of process p; float64 [n]. Sampling is proportional to it. Ones without priorities; empty
         before the first training."""
         if self.sampler is None:
             return np.ones(0)
@@ -259,12 +261,12 @@ class PrioritizedReplay:
         return self.sampler
 
     def begin(self, weight: Array) -> None:
-        """Called before a loss is computed, with the importance weights of its samples [B]."""
+        """Prepare for a loss with the importance weights of its samples [B]."""
         self.weight, self._reports = weight, {}
 
     def reported(self, names: tuple[str, ...], rows: int) -> dict[str, Array]:
-        """Returns what the loss has reported, [rows] each, without gradients. SettingError where it
-        is not what priorities are made of."""
+        """Return the values that the loss reported, [rows] each, without gradients. Raises
+        SettingError if they do not fit the priorities."""
         reports, self._reports, self.weight = self._reports, {}, ()
         if not names:
             return {}
@@ -289,15 +291,15 @@ class PrioritizedReplay:
 
 
 class FunctionGoals:
-    """Goals for hindsight, judged by `reward_done_func(next_state, goal) -> (reward, done)`.
+    """Hindsight goals judged by `reward_done_func(next_state, goal) -> (reward, done)`.
 
-    The function is tried on a whole batch; where it gives anything but what it gives for single
-    items, it is called for each item, and a warning says so once.
+    The function is tried on a whole batch. If the results differ from those of single items, it is
+    called for each item, and a warning says so once.
     """
 
     def __init__(self, function: Callable[[Array, Array], Any]) -> None:
         self.function = function
-        self._takes_batches: bool | None = None  # None: not known yet
+        self._takes_batches: bool | None = None  # None: unknown
 
     def achieved(self, obs: Tree) -> Array:
         return obs.get(ACHIEVED, obs[OBSERVATION])
@@ -306,7 +308,7 @@ class FunctionGoals:
         return {**obs, GOAL: goal.astype(obs[GOAL].dtype)}
 
     def judge(self, next_obs: Tree, goal: Array, info: object) -> tuple[Array, Array]:
-        """Returns (reward float32 [B], done bool [B])."""
+        """Return (reward float32 [B], done bool [B])."""
         state = next_obs[OBSERVATION]
         if self._takes_batches:
             return self._batch(state, goal)
@@ -324,7 +326,7 @@ class FunctionGoals:
         return np.asarray(reward, np.float32), np.asarray(done, np.bool_)
 
     def _agrees(self, state: Array, goal: Array, judged: tuple[AnyArray, AnyArray]) -> bool:
-        """Whether the function gives the same for a batch as for its items."""
+        """Return whether the function gives the same results for a batch as for its items."""
         try:
             both = self._batch(state, goal)
             if all(
@@ -335,7 +337,7 @@ class FunctionGoals:
                 f"for {len(goal)} items it gave shapes {both[0].shape} and {both[1].shape}, or "
                 "other values than one by one"
             )
-        except Exception as error:  # whatever a function for single items comes to with many
+        except Exception as error:  # any error of a function written for single items
             why = f"{type(error).__name__}: {error}"
         warnings.warn(
             f"reward_done_func does not support batches ({why}), so it is called for each item, "
@@ -346,8 +348,8 @@ class FunctionGoals:
 
 
 def team_reduction(agent: Any, elsewhere: bool) -> Callable[[Any, Any], Any]:
-    """Returns the agent's `reward_done_func_ma`; where some environments step in other processes,
-    that of a copy of the agent which holds nothing but plain data."""
+    """Return the agent's `reward_done_func_ma`. If environments step in other processes, it is
+    bound to a copy of the agent that holds only plain data."""
     if elsewhere:
         agent = copy.copy(agent)
         for name in [name for name, value in vars(agent).items() if not _plain(value)]:

@@ -1,7 +1,7 @@
-"""What documented programs read of an agent by attributes: what `set` was told, the pool, counters.
+"""Attributes of an agent that documented programs read: the arguments of `set`, the pool, counters.
 
-Each stands back where a subclass has an attribute of the same name, in its class or by an
-assignment: that is its own, and none of the library's business.
+An attribute of the same name in a subclass, in its class or assigned to the instance, takes
+precedence.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tandem.types import AnyArray, Array, Batch, Tree
 
 
 class View:
-    """An attribute that is computed when it is read, unless the object has another of that name."""
+    """Read-only attribute, computed when read, unless the object has another attribute of that
+    name."""
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self.read, self.__doc__ = read, read.__doc__
@@ -29,7 +30,7 @@ class View:
     def __get__(self, agent: Any, owner: type) -> Any:
         if agent is None:
             return self
-        # where it is a torch module too, which keeps modules and parameters apart
+        # torch modules store submodules and parameters separately
         for kind in type(agent).__mro__:
             if (look := vars(kind).get("__getattr__")) is not None:
                 try:
@@ -66,7 +67,7 @@ def _moving(name: str, rule: str) -> View:
 
 
 def _in_use(learner: Any, name: str, ppo: bool) -> float | None:
-    """Returns what a training goes by."""
+    """Return the value that training currently uses."""
     schedule = learner.schedule
     if name == "alpha":
         return learner.sampler.alpha
@@ -99,14 +100,14 @@ def _pool(part: Callable[[Batch, float], AnyArray | list[AnyArray]]) -> View:
 
 
 def _state(obs: Tree) -> Array:
-    """Returns observations as they are, and of those with a goal what was seen alone."""
+    """Return the observation; of one with a goal, only the observation part."""
     return obs[OBSERVATION] if isinstance(obs, dict) and OBSERVATION in obs else obs
 
 
 class AttributeViews:
-    """Attributes of an agent, to be read. The pool's are new arrays of the transitions in it, the
-    oldest first, [n, ...]: with num_steps n-step ones, with HER states without their goals, with
-    IRL actions as a list, as a loss is given them. Empty ones before the first `train`."""
+    """Read-only attributes of an agent. Those of the pool are new arrays [n, ...] of its
+    transitions, the oldest first: n-step transitions with num_steps, states without goals with HER,
+    actions as the list that a loss receives with IRL. They are empty before the first `train`."""
 
     policy, noise = _argument("policy"), _argument("noise")
     num_steps, num_updates = _argument("num_steps"), _moving("num_updates", "num_updates")
@@ -118,7 +119,7 @@ class AttributeViews:
     initial_ratio, initial_TD = _argument("initial_ratio"), _argument("initial_TD")
     lambda_, alpha = _argument("lambda_"), _moving("alpha", "alpha")
 
-    batch_counter = _counter("updates")  # mini-batches so far
+    batch_counter = _counter("updates")  # minibatches so far
     step_counter = _counter("phases")  # training phases so far
 
     state_pool = _pool(lambda batch, gamma: _state(batch.obs))
@@ -131,19 +132,19 @@ class AttributeViews:
 
     @View
     def pool_size(self: Any) -> int | None:
-        """How many transitions the pool keeps."""
+        """Capacity of the pool in transitions."""
         return None if self._arguments is None else int(self._arguments.size)
 
     @View
     def batch(self: Any) -> int | None:
-        """How many transitions the next mini-batch has."""
+        """Number of transitions in the next minibatch."""
         if self._assembly is not None:
             return int(self._assembly.learner.schedule.batch_size)
         return None if self._arguments is None else int(self._arguments.minibatch)
 
     @View
     def epsilon(self: Any) -> float | None:
-        """What is added to priorities."""
+        """Constant added to priorities."""
         if self._arguments is None:
             return None
         given = self._arguments.epsilon
@@ -151,10 +152,10 @@ class AttributeViews:
 
     @View
     def processes(self: Any) -> int | None:
-        """In how many processes the environments step."""
+        """Number of processes that step the environments."""
         return None if self._assembly is None else int(self._assembly.processes)
 
     @View
     def loss(self: Any) -> float | None:
-        """The mean loss of the last episode that had updates."""
+        """Mean loss of the last episode that had updates."""
         return self._loss

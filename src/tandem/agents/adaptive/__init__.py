@@ -1,3 +1,3 @@
-"""Numbers of an agent that move while it trains: the rules that move them (`methods`) and where
-they stand (`adjustable`); which of them compiled code takes as inputs (`loss_inputs`), and which
-it had taken for constant (`frozen_constants`)."""
+"""Numbers of an agent that adapt during training: the rules that change them (`methods`), the
+values that rules can change (`adjustable`), the numbers that compiled code takes as inputs
+(`loss_inputs`), and those that it treats as constants (`frozen_constants`)."""

@@ -1,5 +1,5 @@
-"""What rules may move of a training: how each value is read, and written where what acts or steps
-takes it from."""
+"""Values of a training that rules can change: how to read each value, and write it where it is
+used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tandem.replay.scored import ScoredSampler
 
 
 class Value(NamedTuple):
-    """A number that a rule may move. original: what `set` takes to bring it back to what it is
-    before a rule has moved it. load: sets it after a file was loaded."""
+    """A number that a rule can change. original: returns the argument of `set` that restores its
+    value from before any rule changed it. load: sets it after a file was loaded."""
 
     get: Callable[[], float]
     set: Callable[[Any], None]
@@ -26,7 +26,7 @@ class Value(NamedTuple):
 
 
 Values = list[Value]
-PLACES = {  # of a rule: what there has to be
+PLACES = {  # requirement of each rule
     "alpha": "priorities: set(PR=True)",
     "lr": "an optimizer with a constant learning rate, not a schedule",
     "eps": "a policy with a numeric eps",
@@ -45,7 +45,7 @@ PLACES = {  # of a rule: what there has to be
 
 
 def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
-    """Returns what a rule moves. SettingError where there is nothing."""
+    """Return the values that a rule changes. Raises SettingError if there are none."""
     schedule = assembly.learner.schedule
     if rule == "alpha":
         values = _alpha(assembly.learner.sampler)
@@ -58,7 +58,7 @@ def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
     elif rule == "store":
         values = [] if schedule.store_episodes is None else [_field(schedule, "store_episodes")]
     elif rule == "num_updates":
-        # one that is moved also lengthens the phase under way, which a file knows as it is
+        # changing it also extends the current phase, which a file stores unchanged
         value = _field(schedule, "updates_per_phase")
         value = value._replace(set=assembly.learner.set_updates_per_phase)
         values = [] if schedule.updates_per_phase is None else [value]
@@ -86,7 +86,8 @@ def _alpha(sampler: Any) -> Values:
 
 
 def _eps(assembly: Assembly) -> Values:
-    """A policy that lowers its eps by itself stays at what it is given, until it is given None."""
+    """Return the eps of each policy. A policy that decays its eps keeps an assigned value until it
+    is assigned None."""
     policies = {id(s): s for e in assembly.actor.explorers for s in e.sources if hasattr(s, "eps")}
     values = [
         _value(partial(getattr, p, "eps"), partial(setattr, p, "eps")) for p in policies.values()
@@ -132,7 +133,7 @@ def _optimizers(name: str, assembly: Assembly) -> Values:
 
 
 def _frequency(assembly: Assembly) -> Values:
-    """update_batches, else update_steps; with PPO as many steps as the pool can hold at most."""
+    """Return update_batches, else update_steps; with PPO limited by the pool's capacity."""
     s, ring = assembly.learner.schedule, assembly.learner.ring
     if s.sync_updates is not None:
         return [_field(s, "sync_updates")]

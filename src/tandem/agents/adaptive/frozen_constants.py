@@ -1,15 +1,15 @@
-"""Guards against silent constants in compiled functions.
+"""Detection of stale constants in compiled functions.
 
-JAX and TensorFlow compile a user's `action` and loss by running them once: a plain number that they
-read from the agent then, such as `self.epsilon`, stays in the compiled code as it was, whatever is
-assigned to it later. Here such reads are recorded while the function is compiled, so that a change
-can be noticed, said, and compiled in.
+JAX and TensorFlow compile a user's `action` and loss by running them once. A plain number that they
+read from the agent, such as `self.epsilon`, stays in the compiled code with that value, whatever is
+assigned to it later. This module records such reads during compilation, so that a change can be
+detected, reported and compiled in.
 
-Attributes are read in the user's own code, by `self.name`, and Python tells nobody but the object's
-class. So the agent has another class meanwhile, a subclass of its own whose `__getattribute__`
-records. Nothing plainer does: to compare all attributes would compile anew for every counter that
-the loss never reads; a proxy in place of `self` is not what `super()` and the agent's own methods
-get; and a `__getattribute__` that is always there would slow down every read, compiled or not.
+The user's code reads attributes as `self.name`, and only the object's class can observe this. So
+during compilation the agent's class is replaced by a subclass whose `__getattribute__` records.
+Simpler ways do not work: comparing all attributes would recompile for every counter that the loss
+never reads; a proxy in place of `self` does not reach `super()` and the agent's own methods; and a
+permanent `__getattribute__` would slow down every read, compiled or not.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-# Members of a dict or list whose numbers are recorded; longer ones are records rather than settings
+# Maximum size of a dict or list whose numbers are recorded; longer ones are records, not settings
 FEW = 64
-DEPTH = 4  # of containers within containers that are looked into
+DEPTH = 4  # maximum nesting of containers to search
 
 T = TypeVar("T")
 Number = bool | int | float | np.number[Any]
 
 
 class FrozenConstants:
-    """The plain numbers of an agent that were read while a function was compiled.
+    """Plain numbers of an agent that were read while a function was compiled.
 
-    inputs: what the function is given in place of some of them, by attribute, while it is compiled;
-    those are not constant.
+    inputs: values that replace attributes during compilation, by name; these attributes are not
+    constants.
     """
 
     def __init__(self, agent: object) -> None:
@@ -42,8 +42,8 @@ class FrozenConstants:
         self._read: dict[str, dict[str, Number]] = {}  # by attribute; see `numbers`
 
     def recorded(self, function: Callable[..., T]) -> Callable[..., T]:
-        """Returns the function, which records the numbers that it reads whenever it runs: so while
-        it is compiled."""
+        """Return a function that also records the numbers it reads whenever it runs, that is,
+        during compilation."""
 
         def recording(*arguments: Any) -> T:
             agent, kind, read = self.agent, type(self.agent), self._read
@@ -67,7 +67,7 @@ class FrozenConstants:
         return recording
 
     def changed(self) -> list[str]:
-        """Returns the recorded numbers that have another value now, as one writes them:
+        """Return the recorded numbers whose value has changed, as Python expressions:
         "betas[0]"."""
         changed: list[str] = []
         for name, before in self._read.items():
@@ -80,14 +80,14 @@ class FrozenConstants:
         return changed
 
     def forget(self) -> None:
-        """Drops what was recorded, before the function is compiled anew."""
+        """Drop the records, before the function is recompiled."""
         self._read = {}
 
 
 def numbers(name: str, value: object, depth: int = DEPTH) -> dict[str, Number] | None:
-    """Returns the plain numbers in an attribute, by what one writes for them: itself, or those in a
-    dict, list, tuple, namespace or dataclass of few members, and in such within it; None for
-    anything else."""
+    """Return the plain numbers in an attribute, by Python expression: the attribute itself, or
+    those in a small dict, list, tuple, namespace or dataclass, also nested; None for anything
+    else."""
     if isinstance(value, (bool, int, float, np.number)):
         return {name: value}
     if isinstance(value, (dict, list, tuple)) and (len(value) > FEW or not depth):
@@ -107,5 +107,5 @@ def numbers(name: str, value: object, depth: int = DEPTH) -> dict[str, Number] |
 
 
 def _equal(a: Number, b: Number) -> bool:
-    """Whether two numbers are equal; NaN is equal to itself."""
+    """Return whether two numbers are equal; NaN equals itself."""
     return bool(a == b) or (a != a and b != b)

@@ -1,4 +1,5 @@
-"""Numbers that rules move, as inputs of a compiled update: else each move would compile it anew."""
+"""Numbers that rules change, as inputs of a compiled update: otherwise each change would recompile
+it."""
 
 from __future__ import annotations
 
@@ -16,17 +17,17 @@ from tandem.types import AnyArray, Batch
 
 HOOKS = ("adjust_func", "batch_size_fn", "window_size_fn", "window_size_func")
 ATTRIBUTES = ("tau", "gamma", "clip", "beta")  # of an agent
-NUMBERS = ("weight_decay", "beta1", "beta2")  # of an optimizer; its step size is a variable
+NUMBERS = ("weight_decay", "beta1", "beta2")  # of an optimizer; its learning rate is a variable
 
 
 def adapts(agent: object) -> bool:
-    """Whether the agent has a hook that may move numbers."""
+    """Return whether the agent has a hook that can change numbers."""
     return any(callable(getattr(agent, name, None)) for name in HOOKS)
 
 
 class LossInputs:
-    """Which of an agent's and its optimizers' plain numbers are inputs of the compiled update; none
-    of one that is not compiled. losses: record by `constants`."""
+    """Plain numbers of an agent and its optimizers that are inputs of the compiled update; none if
+    it is not compiled. losses: function recorded by `constants`."""
 
     def __init__(
         self,
@@ -42,17 +43,17 @@ class LossInputs:
         self.framework, self.compiles = framework, compiles
         self.attributes: list[str] = []
         self.constant: set[str] = set()  # attributes that cannot be inputs
-        self.numbers: list[tuple[int, str]] = []  # of which optimizer, and its name
+        self.numbers: list[tuple[int, str]] = []  # (index of the optimizer, name)
 
     def settings(self, count: int) -> dict[str, AnyArray]:
-        """Their values, as settings of `count` updates; [count] each."""
+        """Return their values as settings of `count` updates; [count] each."""
         values = {f"agent/{n}": getattr(self.agent, n) for n in self.attributes}
         values |= {f"optimizer/{i}/{n}": self.optimizers[i].numbers(n)[0] for i, n in self.numbers}
         return {n: np.full(count, x, np.float32) for n, x in values.items()}
 
     @contextmanager
     def of(self, batch: Batch, constants: FrozenConstants) -> Iterator[None]:
-        """While an update of `batch` is traced, its settings stand for the numbers."""
+        """Replace the numbers by the settings of `batch` while its update is traced."""
         settings = batch.settings
         given = {n: settings[f"agent/{n}"] for n in self.attributes if f"agent/{n}" in settings}
         constants.inputs.update(given)
@@ -67,8 +68,8 @@ class LossInputs:
                 self.optimizers[i].inputs.clear()
 
     def choose(self, batch: Batch) -> None:
-        """Takes in all numbers that rules could move; of attributes those that are plain numbers,
-        and that the losses of `batch` can be traced with."""
+        """Add all numbers that rules could change. Attributes must be plain numbers with which the
+        losses of `batch` can be traced."""
         if not self.compiles:
             return
         for name in ATTRIBUTES:
@@ -79,8 +80,8 @@ class LossInputs:
         ]
 
     def take_in(self, name: str, batch: Batch) -> bool:
-        """Takes in a number of the agent or of its optimizers that a rule has moved. Returns
-        whether the update has to be compiled for that."""
+        """Add a number of the agent or its optimizers that a rule has changed. Return whether the
+        update must be recompiled."""
         if not self.compiles:
             return False
         before = len(self.attributes), len(self.numbers)
@@ -92,8 +93,8 @@ class LossInputs:
         return before != (len(self.attributes), len(self.numbers))
 
     def _add(self, name: str, batch: Batch) -> None:
-        """Takes in an attribute. Where the losses cannot be traced with it, since it decides a
-        Python `if`, for one, it stays a constant in compiled code; a warning says so."""
+        """Add an attribute. If the losses cannot be traced with it, for example because a Python
+        `if` depends on it, it stays a constant in compiled code, with a warning."""
         if name in self.attributes or name in self.constant:
             return
         rows = np.ones(len(batch.reward), np.float32)
@@ -108,7 +109,7 @@ class LossInputs:
         value = {name: np.float32(getattr(self.agent, name))}
         try:
             square_arrays(self.framework, traced, batch._replace(weight=rows, settings=value), -1)
-        except Exception as error:  # whatever a backend, or NumPy, raises for a traced number
+        except Exception as error:  # any error of a backend or NumPy for a traced number
             self.constant.add(name)
             warnings.warn(
                 f"self.{name} cannot be an input of the compiled loss ({type(error).__name__}): a "
@@ -122,5 +123,5 @@ class LossInputs:
 
 
 def plain(value: object) -> bool:
-    """Whether it is a plain number."""
+    """Return whether the value is a plain number."""
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)

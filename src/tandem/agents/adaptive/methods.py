@@ -1,4 +1,4 @@
-"""What of an agent's training may follow its effective sample size or its gradient noise."""
+"""Adaptation of an agent's training to its effective sample size or its gradient noise."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 from tandem.replay.scored import ScoredSampler
 from tandem.types import Array, Batch, tree_map
 
-Params = dict[str, Any] | None  # what is said of a rule: see `math.adaptive.Parameters`
+Params = dict[str, Any] | None  # parameters of a rule: see `math.adaptive.Parameters`
 
 
 class RuleParams(TypedDict, total=False):
-    """What may be said of rules, in the order in which they act; see `math.adaptive.RULES`."""
+    """Parameters of rules, in the order in which rules are applied; see `math.adaptive.RULES`."""
 
     alpha_params: Params
     lr_params: Params
@@ -39,14 +39,14 @@ class RuleParams(TypedDict, total=False):
 
 
 class AdaptiveMethods(AgentMembers):
-    """What the hooks of a subclass, or its callbacks, may call to adapt the training.
+    """Methods that a subclass's hooks, or its callbacks, can call to adapt the training.
 
-    The signal e is the effective sample size of the pool (ESS), 1 / sum p ** 2 of the priorities p,
-    or the variance of gradients, each an exponential moving average: smooth * new + (1 - smooth) *
-    old. `smooth_alpha` and `smooth` are the same. T is what e should be. Each rule is a dict, such
-    as lr_params={"rate": 1e-4, "min": 1e-5, "max": 1e-3, "smooth": 0.2}; see
-    docs/advanced/adaptive.md for the table. Moved values go back to their originals when a phase
-    begins.
+    The signal e is the effective sample size (ESS) of the pool, 1 / sum p ** 2 for priorities p, or
+    the gradient variance. Either is an exponential moving average: smooth * new + (1 - smooth) *
+    old. `smooth_alpha` and `smooth` are the same. T is the target of e. The parameters of a rule
+    are a dict, such as lr_params={"rate": 1e-4, "min": 1e-5, "max": 1e-3, "smooth": 0.2}; see
+    docs/advanced/adaptive.md for the table. Changed values return to their originals when a phase
+    starts.
     """
 
     _assembly: Assembly | None = None
@@ -54,26 +54,25 @@ class AdaptiveMethods(AgentMembers):
     # The effective sample size
 
     def compute_ess_from_weights(self, weights: Array) -> float:
-        """Returns 1 / sum p ** 2 with p = weights / sum weights: between 1 and their number; 0 for
-        none. SettingError for weights that are negative or not finite."""
+        """Return 1 / sum p ** 2 with p = weights / sum weights: from 1 to the number of weights, or
+        0 if there are none. Raises SettingError for weights that are negative or not finite."""
         return effective_sample_size(weights)
 
     def compute_ess(
         self, ema: float | None = None, smooth: float = 0.2, p: int | None = None
     ) -> float:
-        """Returns the effective sample size of the pool, or of the transitions of process p's
-        environments; with `ema` its moving average, of which that is the old value. 0 for an empty
-        pool."""
+        """Return the effective sample size of the pool, or of the transitions from process p's
+        environments; with `ema`, its moving average with that old value. 0 for an empty pool."""
         return smoothed(
             ema, effective_sample_size(self.prioritized_replay.powers(p)), _share(smooth)
         )
 
     @property
     def ema_ess(self) -> float | list[float | None] | None:
-        """The moving average of the ESS that `compute_ess` and `adjust_window_size` keep; with
-        several processes a list with that of each. None before there was one. (`adjust` and
-        `adjust_batch_size` keep one of the whole pool, which with several processes is not
-        shown.)"""
+        """Moving average of the ESS that `compute_ess` and `adjust_window_size` keep; with several
+        processes, a list with one per process. None before the first one. (`adjust` and
+        `adjust_batch_size` keep one of the whole pool, which is not available here with several
+        processes.)"""
         columns = self.prioritized_replay.columns
         if len(columns) < 2:
             return self._sample_sizes.get(self._process(None))
@@ -81,7 +80,7 @@ class AdaptiveMethods(AgentMembers):
 
     @property
     def ema_noise(self) -> float | None:
-        """The moving average of the variance of gradients."""
+        """Moving average of the gradient variance."""
         return self._adjusted.noise
 
     def adjust_window_size(
@@ -92,12 +91,12 @@ class AdaptiveMethods(AgentMembers):
         *,
         smooth: float | None = None,
     ) -> int:
-        """Returns how many of the oldest transitions to drop, so that as many stay as their
-        effective sample size says: n - clip(int(e scale), 1, n - 1). 0 for fewer than two. Changes
-        nothing in the pool.
+        """Return the number of oldest transitions to drop so that the pool shrinks to its effective
+        sample size: n - clip(int(e * scale), 1, n - 1). 0 for fewer than two. The pool itself is
+        not changed.
 
-        p: the number of a process: then n and e are of its environments' transitions; None for the
-        whole pool.
+        p: index of a process, whose environments' transitions determine n and e; None for the whole
+        pool.
         """
         powers = self.prioritized_replay.powers(p)
         if len(powers) < 2:
@@ -113,19 +112,22 @@ class AdaptiveMethods(AgentMembers):
         return self._sample_sizes[key]
 
     def _process(self, p: int | None) -> int | None:
-        """Returns whose average it is: with one process, the whole pool's is that of process 0."""
+        """Return the key of a moving average: with one process, the whole pool's is that of process
+        0."""
         return 0 if p is None and len(self.prioritized_replay.columns) < 2 else p
 
-    # The noise of gradients
+    # Gradient noise
 
     def estimate_gradient_variance(
         self, batch_size: int, num_samples: int, jit_compile: bool = True
     ) -> float:
-        """Returns the variance of the gradients of `num_samples` independent mini-batches, drawn as
-        those of updates are: the mean over weights of the mean of (g - mean g) ** 2. Draws and
-        networks of the training are left alone. 0 for fewer than two, and for an empty pool.
-        `gradient_noise_scale` is then the simple noise scale of the same gradients (McCandlish et
-        al. 2018, arXiv:1812.06162, equation 2.9)."""
+        """Return the gradient variance over `num_samples` independent minibatches, sampled like
+        those of updates: the mean over weights of the mean of (g - mean g) ** 2.
+
+        The random streams and networks of the training are not changed. 0 for fewer than two
+        minibatches, and for an empty pool. Sets `gradient_noise_scale` to the simple noise scale of
+        the same gradients (McCandlish et al. 2018, arXiv:1812.06162, equation 2.9).
+        """
         return self._noise(batch_size, num_samples, jit_compile).variance
 
     def _noise(self, batch_size: int, num_samples: int, jit: bool) -> Noise:
@@ -142,8 +144,8 @@ class AdaptiveMethods(AgentMembers):
         return noise
 
     def measured(self) -> dict[str, float]:
-        """Returns what an agent that asks for it (`gradient_noise`) is told of an episode beside
-        its loss, and keeps it."""
+        """Measure and record the noise scale of an episode if the agent requests it
+        (`gradient_noise`). Return it for the logs of callbacks."""
         if not self.gradient_noise or self._assembly is None:
             return {}
         size = self._assembly.learner.schedule.batch_size
@@ -166,11 +168,14 @@ class AdaptiveMethods(AgentMembers):
         align: int | None = None,
         **params: Unpack[RuleParams],
     ) -> int:
-        """Returns a size of mini-batches by the ESS: round(e scale), or with a target the present
-        one times e / T scale; within [min_batch, max_batch] (half of the first one; the pool), one
-        of eight sizes at most. That is all for `batch_size_fn`. With batch_params={"scale", "min",
-        "max", "align"} it becomes the size of the next mini-batches; with lr_params and the like
-        the values of those rules are moved. target_ess: T; None for the ESS when the phase began.
+        """Return a minibatch size based on the ESS: round(e * scale), or with a target the current
+        size times e / T * scale.
+
+        The size is in [min_batch, max_batch] (default: half the initial size; the pool) and one of
+        at most eight sizes. This is all that `batch_size_fn` needs. With batch_params={"scale",
+        "min", "max", "align"}, it becomes the size of the next minibatches. With lr_params and the
+        like, those rules change their values. target_ess: T; None for the ESS at the start of the
+        phase.
         """
         given = self._parameters(params)
         ess = self.compute_ess()
@@ -188,8 +193,8 @@ class AdaptiveMethods(AgentMembers):
     def adjust_batch(
         self, batch_params: Params = None, ema: float | None = None, target: float | None = None
     ) -> int:
-        """Sets the size of the next mini-batches, and returns it: see `adjust_batch_size`. ema: the
-        signal e; None for the ESS. target: T; None for round(e scale)."""
+        """Set the size of the next minibatches, and return it: see `adjust_batch_size`. ema: the
+        signal e; None for the ESS. target: T; None for round(e * scale)."""
         parameters = Parameters.of("batch", {} if batch_params is None else batch_params)
         size = self._batch_size(self.compute_ess() if ema is None else ema, target, parameters)
         if (assembly := self._assembly) is not None:
@@ -208,9 +213,9 @@ class AdaptiveMethods(AgentMembers):
         jit_compile: bool = True,
         **params: Unpack[RuleParams],
     ) -> int:
-        """Moves values by the noise of gradients: e is the variance over `num_samples` independent
-        mini-batches of the present size, T is target_noise. Sets the size of the next mini-batches
-        to the present one times e / T scale, where batch_params are given, and returns it; see
+        """Adapt values to gradient noise: e is the variance over `num_samples` independent
+        minibatches of the current size, T is target_noise. With batch_params, set the size of the
+        next minibatches to the current one times e / T * scale. Return the size; see
         `adjust_batch_size`."""
         given = self._parameters(params)
         variance = self._noise(self._present_batch(), num_samples, jit_compile).variance
@@ -233,7 +238,7 @@ class AdaptiveMethods(AgentMembers):
         jit_compile: bool = True,
         **params: Unpack[RuleParams],
     ) -> int:
-        """`adabatch` where there is a target_noise, which needs num_samples; else
+        """Call `adabatch` if target_noise is given, which requires num_samples; else
         `adjust_batch_size`."""
         if target_noise is None:
             return self.adjust_batch_size(
@@ -252,9 +257,9 @@ class AdaptiveMethods(AgentMembers):
         )
 
     def initialize_adjusting(self) -> None:
-        """A phase begins: what rules have moved goes back to its original, unless something else
-        has moved it since, and the ESS of now is the target of rules that are given none. Training
-        calls it; override it with a method that does nothing to keep moved values."""
+        """Reset values that rules changed to their originals when a phase starts, unless something
+        else has changed them since. The current ESS becomes the default target of rules. Training
+        calls this method; override it with one that does nothing to keep changed values."""
         self._undo_moves()
         assembly = self._assembly
         if assembly is None:
@@ -265,8 +270,8 @@ class AdaptiveMethods(AgentMembers):
             self._adjusted.start_size = float(len(assembly.learner.ring))
 
     def _start_size(self) -> float:
-        """Returns the ESS when the phase began; with priorities computed once, when it is first
-        asked for, from those that were in the pool then."""
+        """Return the ESS at the start of the phase. With priorities it is computed on first use,
+        from the priorities at that time."""
         if (assembly := self._assembly) is not None and assembly.start_powers is not None:
             powers, assembly.start_powers = assembly.start_powers(), None
             self._adjusted.start_size = effective_sample_size(powers)
@@ -284,15 +289,15 @@ class AdaptiveMethods(AgentMembers):
         adjusted.originals, adjusted.values, adjusted.exact = {}, {}, {}
 
     def _parameters(self, params: RuleParams) -> dict[str, Parameters]:
-        """Returns what was said of rules, by their names in their order. SettingError for a name of
-        none."""
+        """Return the given parameters by rule, in the order of rules. Raises SettingError for an
+        unknown name."""
         for name in params:
             one_of("an argument", name, RuleParams.__annotations__)
         given = {name: params.get(f"{name}_params") for name in RULES}
         return {n: Parameters.of(n, x) for n, x in given.items() if x is not None}
 
     def _apply(self, signal: Signal, e: float, target: float, given: dict[str, Parameters]) -> None:
-        """Moves the values of these rules. Before the first training there are none."""
+        """Change the values of these rules. Before the first training there are none."""
         signs = {n: RULES[n].by_ess if signal == "ess" else RULES[n].by_noise for n in given}
         for name in (n for n in given if not signs[n]):
             say_once(
@@ -303,7 +308,7 @@ class AdaptiveMethods(AgentMembers):
         if (assembly := self._assembly) is None:
             return
         places = {n: values_of(n, self, assembly) for n in given if signs[n]}
-        for name, values in places.items():  # before any is moved: two may move the same value
+        for name, values in places.items():  # first: two rules may change the same value
             self._adjusted.originals.setdefault(name, [v.original() for v in values])
         ratio = rules.relative(e, target)
         for name, values in places.items():
@@ -317,8 +322,8 @@ class AdaptiveMethods(AgentMembers):
     def _counted(
         self, name: str, sign: int, ratio: float, parameters: Parameters, old: float
     ) -> float:
-        """Returns a count that a rule has moved. It goes on from what it was before it was rounded,
-        unless something else has moved it."""
+        """Return a count changed by a rule. It continues from the value before rounding, unless
+        something else has changed it."""
         before = self._adjusted.exact.get(name, old)
         before = before if round(before) == old else old
         exact = rules.multiplied(before, sign, ratio, parameters, RULES[name])
@@ -337,7 +342,7 @@ class AdaptiveMethods(AgentMembers):
         return self._arguments.minibatch if self._arguments is not None else 1
 
     def _batch_size(self, e: float, target: float | None, parameters: Parameters) -> int:
-        """Returns the size of mini-batches for a signal e."""
+        """Return the minibatch size for a signal e."""
         arguments, assembly = self._arguments, self._assembly
         first = 1 if arguments is None else arguments.minibatch
         ring = None if assembly is None else assembly.learner.ring
@@ -367,15 +372,15 @@ class AdaptiveMethods(AgentMembers):
     # Files
 
     def _load_adjusted(self, assembly: Assembly) -> None:
-        """Gives a training the values that rules had moved in the one that a file is of, or that
-        was in other processes."""
+        """Load values that rules changed in the training of a file, or in one with other
+        processes."""
         for name, numbers in self._adjusted.values.items():
             for value, x in zip(values_of(name, self, assembly), numbers, strict=True):
                 value.load(x)
 
     def _forget_moves(self, assembly: Assembly) -> None:
-        """The training is of other choices than that of the file: of what rules had moved, only the
-        optimizers' numbers come with it, and they go back."""
+        """Discard the changes of rules, since the file's training had other arguments. Only the
+        optimizers' numbers come with the file, and these are reset."""
         for name in ("lr", "weight_decay", "beta1", "beta2"):
             if name in self._adjusted.originals:
                 first = self._adjusted.originals[name]
@@ -384,7 +389,8 @@ class AdaptiveMethods(AgentMembers):
         self._adjusted = Adjusted()
 
     def _keep_store(self, assembly: Assembly, num_store: int | None) -> None:
-        """`train` was called again: what a rule made of the same num_store goes on."""
+        """Keep a rule's change of num_store when `train` is called again with the same
+        num_store."""
         adjusted, schedule = self._adjusted, assembly.learner.schedule
         if "store" not in adjusted.originals or schedule.store_episodes is None:
             return
@@ -402,7 +408,7 @@ def _share(smooth: float) -> float:
 
 
 def _mini_batch(assembly: Assembly, size: int) -> Batch:
-    """Returns a mini-batch like those of updates, [B, ...], drawn by a generator of its own."""
+    """Return a minibatch like those of updates, [B, ...], sampled with a separate generator."""
     learner = assembly.learner
     rng = learner.generators("gradient noise")
     ids, weight = learner.sampler.draw(rng, 1, size, np.full(1, learner.beta))
