@@ -1,5 +1,5 @@
-"""The cluster API: agents and runners by name, in this process or, by Ray, in many on many
-machines. May import any package but `examples`."""
+"""The cluster API: named agents and runners, in this process or, with Ray, in many processes on
+many machines. May import any package but `examples`."""
 
 from tandem.cluster.agent_host import Agent
 from tandem.cluster.algorithm_agent import AlgorithmAgent

@@ -1,5 +1,5 @@
-"""What an agent is to the cluster, and the object that holds one, in this process or in an actor of
-Ray's: it makes the calls, hands out parameters, and leaves the state with a store."""
+"""Base class of agents, and the host that holds an agent in this process or in a Ray actor: it
+makes the calls, distributes parameters, and saves the state in a store."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tandem.cluster import agent_state
 from tandem.errors import SettingError
 from tandem.types import AnyArray, JSONDict, State, Tree
 
-ACTING = ("actor", "policy", "q_net", "net", "network", "model")  # the first that is there acts
-UPDATES = ("update", "learn_from")  # what agents learn by
-FAREWELLS = ("finish", "leave")  # what one who waits may call all the same
-RELEASE_SECONDS = 1.0  # after which one that waits asks again, so that threads are there for all
+ACTING = ("actor", "policy", "q_net", "net", "network", "model")  # the first that exists acts
+UPDATES = ("update", "learn_from")  # methods that learn
+FAREWELLS = ("finish", "leave")  # methods that a waiting caller may still call
+RELEASE_SECONDS = 1.0  # limit of one wait, after which a caller asks again: then threads suffice
 
-Call = tuple[str, tuple[object, ...], dict[str, object]]  # a method's name, its arguments
+Call = tuple[str, tuple[object, ...], dict[str, object]]  # a method's name and its arguments
 
 
 class Agent:
-    """The base of agents. Override `choose_action` and `update`; keyword arguments become
+    """Base class of agents. Override `choose_action` and `update`; keyword arguments become
     attributes.
 
-    sync=True: one agent acts and learns, in the order in which it is called. sync=False: another
-    object of the same class acts, in a process of its own, with the parameters that `_fire` handed
-    over last; so acting never waits for learning.
+    sync=True: one agent acts and learns, in the order of the calls. sync=False: another object of
+    the same class acts in its own process, with the parameters of the last `_fire`, so that acting
+    never waits for learning.
 
-    A class needs this base for its defaults alone: any with `choose_action` and `update` will do.
+    The base class only provides defaults: any class with `choose_action` and `update` works.
     """
 
-    _firing: Callable[[Tree], None] | None = None  # set where someone else acts for it
+    _firing: Callable[[Tree], None] | None = None  # set if another object acts for the agent
 
     def __init__(self, sync: bool = True, **kwargs: object) -> None:
         self.sync = sync
@@ -48,20 +48,21 @@ class Agent:
         raise NotImplementedError(f"{type(self).__name__} has no update(...).")
 
     def _sync_model(self) -> None:
-        """Called after updates. With sync=False it fires the state_dict of the network that
-        acts."""
+        """Called after updates. With sync=False, sends the state_dict of the acting network with
+        `_fire`."""
         if not self.sync:
             self._fire(self._acting().state_dict())
 
     def _fire(self, param: Tree) -> None:
-        """Hands parameters to all who act for this agent: arrays and tensors in dicts, lists and
-        tuples, which may change afterwards. The newest count; nothing where nobody else acts."""
+        """Send parameters to all objects that act for this agent: arrays and tensors in dicts,
+        lists and tuples, which may change afterwards. Only the newest are kept. Does nothing if no
+        other object acts."""
         if self._firing is not None:
             self._firing(param)
 
     def _update_model(self, param: Tree) -> None:
-        """Called where the copy acts, with what was fired, on the CPU. Loads it into the network
-        that acts."""
+        """Called in the acting copy with the parameters from `_fire`, on the CPU. Loads them into
+        the acting network."""
         self._acting().load_state_dict(param)
 
     def _acting(self) -> Any:
@@ -77,18 +78,18 @@ class Agent:
         )
 
     def state(self) -> State:
-        """All that a restarted agent goes on from: (JSON data, arrays by name). By default, those
-        of its attributes that are plain numbers and texts, torch modules and optimizers, and Keras
-        models; replay buffers are not among them."""
+        """Return the state from which a restarted agent resumes: (JSON data, arrays by name). By
+        default, it contains the attributes that are plain numbers and strings, torch modules and
+        optimizers, and Keras models, but no replay buffers."""
         return agent_state.attributes_state(self)
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Go on from what `state` returned, in an agent made by the same arguments."""
+        """Restore the result of `state` in an agent created with the same arguments."""
         agent_state.load_attributes(self, data, arrays)
 
 
 class AgentSpec(NamedTuple):
-    """How an agent was made: what a second maker, a copy, and one who acts for it need."""
+    """Arguments with which an agent was created, to compare them and to create copies."""
 
     agent_class: type
     sync: bool
@@ -96,7 +97,7 @@ class AgentSpec(NamedTuple):
     hyperparameters: dict[str, object]
 
     def make(self) -> Any:
-        """An agent, which is told `sync` if its class takes it."""
+        """Create an agent. `sync` is passed if its class accepts it."""
         try:
             parameters = dict(inspect.signature(self.agent_class).parameters)
         except (TypeError, ValueError):
@@ -109,12 +110,11 @@ class AgentSpec(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came of some calls.
+    """Result of several calls.
 
-    value: the last one's result. version: of the parameters. params: the parameters themselves
-    ([reference], or [parameters] in one process) if the caller has older ones. wait: whether the
-    caller is to wait for others before it goes on. done: how many of the calls were made before
-    that.
+    value: the result of the last call. version: of the parameters. params: the parameters
+    ([reference], or [parameters] in the same process) if the caller's are older. wait: whether the
+    caller must wait for others before it continues. done: the number of calls made until then.
     """
 
     value: object
@@ -125,18 +125,18 @@ class Reply(NamedTuple):
 
 
 def learns_from_blocks(agent: object) -> bool:
-    """Whether an agent, or a class of them, has a part that acts elsewhere and brings blocks of
-    steps. Only such a one is told of who calls, leaves or finishes: another class may have methods
-    of these names for ends of its own."""
+    """Return whether an agent, or a class of agents, has a part that acts elsewhere and sends
+    blocks of steps. Only such an agent is notified of callers and of their leaving or finishing:
+    another class may use the same method names for its own purposes."""
     return hasattr(agent, "portable")
 
 
 class AgentHost:
-    """An agent with its parameters' version and its stored state.
+    """An agent with the version of its parameters and its stored state.
 
-    key: NAME/NUMBER. store: a `StateStore`, or a client of one. seconds: between two states that
-    are stored. put: makes a reference of parameters that others read. notify: gives (version,
-    reference) to the copy that acts.
+    key: NAME/NUMBER. store: a `StateStore`, or a client of one. seconds: between two stored states.
+    put: creates a reference to parameters that others can read. notify: sends (version, reference)
+    to the acting copy.
     """
 
     def __init__(
@@ -150,11 +150,11 @@ class AgentHost:
     ) -> None:
         self.key, self._spec, self.store, self.seconds = key, spec, store, seconds
         self._put, self._notify = put, notify
-        self.version = 0  # rises with every update, and with all that is fired
-        self.params: list[object] = []  # a reference of the parameters that were published last
+        self.version = 0  # incremented by every update and every `fire`
+        self.params: list[object] = []  # a reference to the parameters published last
         self.params_version = 0
         self._fired: list[Tree] = []
-        self.stored: object = None  # what `store.put` returned last
+        self.stored: object = None  # the result of the last `store.put`
         self._lock = threading.Condition()
         self.agent = spec.make()
         self._saved_at, self._save_seconds = time.monotonic(), 0.0
@@ -164,20 +164,21 @@ class AgentHost:
         if (state := store.get(key)) is not None:
             agent_state.load_into(self.agent, state["data"], state["arrays"])
             self.version = state["version"]
-            # those who act for it were made anew, and know nothing of what it had learned
+            # the objects that act for it were recreated, too, without the learned parameters
             self._hand_on()
 
     def _of_blocks(self, name: str) -> Any:
-        """An attribute of an agent that learns from blocks; None of another agent, for which the
-        name means what it may."""
+        """Return an attribute of an agent that learns from blocks; None for other agents, where the
+        name may mean something else."""
         return getattr(self.agent, name, None) if learns_from_blocks(self.agent) else None
 
     def fire(self, param: Tree) -> None:
-        """Parameters for all who act; sent when the calls under way are done, the newest alone."""
+        """Queue parameters for all objects that act. Only the newest are sent, after the current
+        calls."""
         self._fired = [param]
 
     def perform(self, caller: str, calls: list[Call], version: int) -> Reply:
-        """Makes the calls, in order, for a caller that has parameters of that version."""
+        """Make the calls in order, for a caller with parameters of this version."""
         value, updated, done = None, False, 0
         must_wait = self._of_blocks("must_wait")
         if self._of_blocks("caller") is not None:
@@ -191,7 +192,7 @@ class AgentHost:
         if updated and not self._fired:
             self._hand_on()
         self._publish()
-        pause = max(self.seconds, 20 * self._save_seconds)  # at most 5 % of the time is for saving
+        pause = max(self.seconds, 20 * self._save_seconds)  # saving takes at most 5 % of the time
         if updated and time.monotonic() - self._saved_at > pause:
             self.save()
         if done and calls[done - 1][0] == "update":
@@ -207,7 +208,7 @@ class AgentHost:
             return Reply(value, self.params_version, params, wait, done)
 
     def release(self, caller: str, version: int) -> Reply:
-        """Waits until the caller may go on, for a second at most. Called in a thread beside the
+        """Wait until the caller may continue, at most a second. Called in another thread than the
         agent's."""
         must_wait = self._of_blocks("must_wait")
         with self._lock:
@@ -216,7 +217,7 @@ class AgentHost:
         return self._reply(caller, None, version)
 
     def _hand_on(self) -> None:
-        """Publishes parameters to those who act for the agent, where there are any."""
+        """Publish parameters to the objects that act for the agent, if there are any."""
         if not self._spec.sync and hasattr(self.agent, "_sync_model"):
             self.agent._sync_model()
         self._publish()
@@ -232,23 +233,23 @@ class AgentHost:
         self._notify(self.version, params[0])
 
     def newest(self) -> tuple[int, list[object]]:
-        """Returns (version, [parameters]) of what was published last."""
+        """Return (version, [parameters]) as last published."""
         with self._lock:
             return self.params_version, self.params
 
     def look_up(self, name: str) -> tuple[str, object]:
-        """Returns what an attribute of the agent is: ("method", None), ("value", itself) or
-        ("nothing", None)."""
+        """Return the type and value of an attribute of the agent: ("method", None), ("value",
+        value) or ("nothing", None)."""
         if name.startswith("_") or not hasattr(self.agent, name):
             return "nothing", None
         value = getattr(self.agent, name)
-        # a network can be called, too
+        # a network is callable, too
         method = callable(getattr(type(self.agent), name, None)) or inspect.isroutine(value)
         return ("method", None) if method else ("value", value)
 
     def save(self, now: bool = False) -> None:
-        """Leaves the agent's state with the store, unless that has not taken the one before yet;
-        `now` in any case."""
+        """Send the agent's state to the store, unless the store is still busy with the previous
+        one; with `now`, always."""
         if self.stored is not None and not now and not self.store.has_stored(self.stored):
             return
         began = time.monotonic()
@@ -257,7 +258,7 @@ class AgentHost:
         self._save_seconds = self._saved_at - began
 
     def save_again(self) -> None:
-        """The store has lost the state: it is sent again after the next update."""
+        """Send the state again after the next update, since the store has lost it."""
         self._saved_at = -math.inf
 
     def spec(self) -> AgentSpec:
@@ -265,27 +266,27 @@ class AgentHost:
 
 
 class ActingCopy:
-    """An agent that only acts, by the parameters that came last. newest: returns (version,
-    [parameters]) of the agent."""
+    """An agent that only acts, with the last received parameters. newest: returns (version,
+    [parameters]) of the learning agent."""
 
     def __init__(self, spec: AgentSpec, newest: Callable[[], tuple[int, list[object]]]) -> None:
         self.agent, self._newest_of_agent = spec.make(), newest
         self.version = 0
         self._received: tuple[int, list[object]] = (0, [])
-        self._asked = False  # for what was fired before this one was made
+        self._asked = False  # whether parameters from before its creation were requested
 
     def receive(self, version: int, param: object) -> None:
-        """Takes newer parameters; it acts on them from the next call on. Called in a thread beside
-        the agent's."""
+        """Store newer parameters, which the next call uses. Called in another thread than the
+        agent's."""
         if version > self._received[0]:
             self._received = (version, [param])
 
     def newest(self) -> tuple[int, list[object]]:
-        """Returns (version, [parameters]) of what came last."""
+        """Return (version, [parameters]) as last received."""
         return self._received
 
     def perform(self, caller: str, calls: list[Call], version: int) -> Reply:
-        """As a host's."""
+        """Make the calls, see `AgentHost.perform`."""
         if not self._asked:
             newest, params = self._newest_of_agent()
             self._asked = True
@@ -301,7 +302,7 @@ class ActingCopy:
         return Reply(value, self.version, [], False, len(calls))
 
 
-# Who calls: the identity of this process, and of each proxy in it
+# Callers: the identity of this process, and of each proxy in it
 
 _identity = [""]  # a runner's name in its actor, "" in a program
 _proxy_counts: Counter[tuple[str, str]] = Counter()
@@ -320,7 +321,7 @@ def next_caller_id(namespace: str, agent: str) -> str:
 
 
 def new_caller_id(namespace: str, agent: str) -> str:
-    """The name of a new proxy here: the same again in a runner that was restarted."""
+    """Return the name of a new proxy. It is the same after a runner is restarted."""
     caller = next_caller_id(namespace, agent)
     _proxy_counts[namespace, agent] += 1
     return caller

@@ -1,7 +1,7 @@
-"""The state that a restarted agent goes on from: taken, given back, and stored.
+"""State of agents: reading, restoring and storing it for restarts.
 
-An agent of any class is known by its attributes: networks, optimizers and plain values. No
-framework is imported for that: each object is known by what it can do.
+An agent of any class is described by its attributes: networks, optimizers and plain values. Objects
+are recognized by their methods, so that no framework is imported.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tandem.types import AnyArray, Array, JSONDict, State, Tree
 T = TypeVar("T")
 
 PLAIN = (bool, int, float, str)
-NUMBERS = (np.bool_, np.integer, np.floating)  # as counters become that are added to by NumPy
-NOT_STATE = ("_firing", "sync")  # attributes that say who acts, not what was learned
+NUMBERS = (np.bool_, np.integer, np.floating)  # such as counters after NumPy arithmetic
+NOT_STATE = ("_firing", "sync")  # attributes that define who acts, not learned state
 
 
 def state_of(agent: Any) -> State:
-    """An agent's state, by its own `state` if it has one."""
+    """Return an agent's state, from its own `state` method if it has one."""
     return agent.state() if callable(getattr(agent, "state", None)) else attributes_state(agent)
 
 
 def load_into(agent: Any, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-    """Gives an agent back what `state_of` returned. CheckpointError where it does not fit."""
+    """Restore the result of `state_of` in an agent. Raises CheckpointError if it does not fit."""
     try:
         if callable(getattr(agent, "load_state", None)):
             agent.load_state(data, arrays)
         else:
             load_attributes(agent, data, arrays)
     except TandemError:
-        raise  # it says already what is wrong
+        raise  # it already explains the problem
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise CheckpointError(
             f"the saved state of {type(agent).__name__} does not fit it ({type(error).__name__}: "
@@ -50,7 +50,7 @@ def load_into(agent: Any, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
 
 
 def attributes_state(agent: object) -> State:
-    """Returns (JSON data, arrays) of an agent's attributes; copies."""
+    """Return (JSON data, arrays) of an agent's attributes, as copies."""
     data: JSONDict = {"plain": {}, "optimizers": {}}
     arrays: dict[str, AnyArray] = {}
     for name, value in _attributes(agent):
@@ -75,7 +75,7 @@ def attributes_state(agent: object) -> State:
 
 
 def load_attributes(agent: object, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-    """Gives an agent back what `attributes_state` returned."""
+    """Restore the result of `attributes_state` in an agent."""
     objects = dict(_attributes(agent))
     for name, value in data["plain"].items():
         if name in vars(agent) and name not in NOT_STATE:
@@ -91,7 +91,7 @@ def load_attributes(agent: object, data: JSONDict, arrays: dict[str, AnyArray]) 
                 raise ValueError(
                     f"{name} has {', '.join(weights)}, but {', '.join(own)} were saved"
                 )
-            for n, x in own.items():  # tensors that share the parameters' memory
+            for n, x in own.items():  # these tensors share the parameters' memory
                 weights[n].copy_(weights[n].new_tensor(x).reshape(x.shape))
         elif kind == "optimizer" and name in data["optimizers"]:
             _load_optimizer(value, data["optimizers"][name], own)
@@ -112,8 +112,8 @@ def _load_optimizer(optimizer: Any, data: JSONDict, arrays: dict[str, AnyArray])
 
 
 def _attributes(agent: object) -> Iterator[tuple[str, Any]]:
-    """An agent's attributes, and the objects in those that are lists, tuples or dicts with texts
-    for keys."""
+    """Yield an agent's attributes, and the objects in lists, tuples and dicts with string keys
+    among them."""
     for name, value in vars(agent).items():
         if name in NOT_STATE:
             continue
@@ -127,7 +127,8 @@ def _attributes(agent: object) -> Iterator[tuple[str, Any]]:
 
 
 def _kind(value: object) -> str:
-    """What an attribute is: "plain", "keras", "module", "optimizer", or "" for anything else."""
+    """Return the type of an attribute: "plain", "keras", "module", "optimizer", or "" for
+    others."""
 
     def can(*methods: str) -> bool:
         return all(callable(getattr(value, name, None)) for name in methods)
@@ -136,7 +137,7 @@ def _kind(value: object) -> str:
         return "plain"
     if isinstance(value, type):
         return ""
-    with contextlib.suppress(Exception):  # objects of other libraries answer to names as they like
+    with contextlib.suppress(Exception):  # attribute access can raise anything in other libraries
         if can("get_weights", "set_weights", "summary"):
             return "keras"
         if can("load_state_dict", "state_dict"):
@@ -161,12 +162,12 @@ def _numpy(tensor: Array) -> AnyArray:
     return np.array((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
 
 
-# Copies, for what goes to another process or comes from one
+# Copies of values sent to or received from other processes
 
 
 def on_cpu(param: Tree) -> Tree:
-    """A copy of parameters: dicts, lists and tuples stay what they are, tensors are on the CPU,
-    arrays are copied."""
+    """Copy parameters: dicts, lists and tuples keep their types, tensors move to the CPU, arrays
+    are copied."""
     if isinstance(param, dict):
         entries = ((k, on_cpu(v)) for k, v in param.items())
         return dict(entries) if type(param) is dict else type(param)(entries)
@@ -178,8 +179,8 @@ def on_cpu(param: Tree) -> Tree:
 
 
 def copied(value: T) -> T:
-    """With copies of all arrays and tensors in dicts, lists and tuples: environments may write the
-    next step into them."""
+    """Return a value with copies of all arrays and tensors in dicts, lists and tuples, since
+    environments may overwrite them in the next step."""
 
     def copy(x: Array) -> Array:
         if isinstance(x, np.ndarray):
@@ -191,8 +192,8 @@ def copied(value: T) -> T:
 
 
 def writable(value: T) -> T:
-    """With copies of those arrays in dicts, lists and tuples that are read-only, as those are that
-    lie in Ray's object store."""
+    """Return a value with copies of the read-only arrays in dicts, lists and tuples, such as those
+    from Ray's object store."""
 
     def copy(x: object) -> object:
         return x.copy() if isinstance(x, np.ndarray) and not x.flags.writeable else x
@@ -218,8 +219,8 @@ def _named(value: object) -> bool:
 
 
 def refuse_other_folder(wanted: str | None, kept: str | None) -> None:
-    """SettingError where the agents that a Cluster joins are kept in another folder than its own;
-    one without a folder joins them wherever they are kept."""
+    """Raise SettingError if the existing agents are saved in another folder than this Cluster's. A
+    Cluster without a folder accepts any."""
     if wanted not in (None, kept):
         there = f"in {kept!r}" if kept else "in no folder"
         raise SettingError(
@@ -230,26 +231,27 @@ def refuse_other_folder(wanted: str | None, kept: str | None) -> None:
 
 
 class StateStore:
-    """The latest state of each agent by its key (NAME/NUMBER), and the ranks of runners.
+    """Store of the latest state of each agent by key (NAME/NUMBER), and of the runners' ranks.
 
-    folder: where states are written, too, as KEY.zip (JSON and safetensors); agents go on from
-      what is there already."""
+    folder: where states are also written, as KEY.zip (JSON and safetensors); agents resume from
+    existing files.
+    """
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        self._states: dict[str, JSONDict] = {}  # of an agent: "version", "data", "arrays"
-        self._ranks: dict[str, dict[str, int]] = {}  # by group: of each member
-        self._next: dict[str, int] = {}  # by group: the first rank that is free
+        self._states: dict[str, JSONDict] = {}  # by agent: "version", "data", "arrays"
+        self._ranks: dict[str, dict[str, int]] = {}  # by group and member
+        self._next: dict[str, int] = {}  # by group: the first free rank
 
     def folder_path(self) -> str | None:
         return None if self.folder is None else str(self.folder)
 
     def put(self, key: str, version: int, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Takes a state in place of the one before, unless it is older: two incarnations of an
-        agent may overlap."""
+        """Replace an agent's state, unless the new one is older: an agent and its restarted
+        successor may overlap."""
         if key in self._states and self._states[key]["version"] > version:
             return
-        # Copies: what came by Ray lies in memory that may go with the process that sent it.
+        # Copy, since arrays from Ray can be in memory of the process that sent them.
         self._states[key] = {
             "version": version,
             "data": copied(data),
@@ -260,8 +262,8 @@ class StateStore:
             checkpoint.write(self._file(key), saved, {"state": arrays})
 
     def get(self, key: str) -> JSONDict | None:
-        """A copy of an agent's state; None where nothing was stored. CheckpointError for a file
-        that cannot be read."""
+        """Return a copy of an agent's state; None if none is stored. Raises CheckpointError for an
+        unreadable file."""
         if key not in self._states and self.folder is not None and self._file(key).is_file():
             saved = checkpoint.read(self._file(key))
             try:
@@ -273,12 +275,13 @@ class StateStore:
         return copied(self._states[key]) if key in self._states else None
 
     def has(self, key: str) -> bool:
-        """Whether a state is in memory: false after a restart, until the agent sends it again."""
+        """Return whether a state is in memory: False after a restart, until the agent sends it
+        again."""
         return key in self._states
 
     def rank(self, group: str, member: str, at_least: int = 0, width: int = 1) -> int:
-        """A member's rank in a group: the same each time, the next free one (from `at_least` on)
-        the first time; it takes `width` of them."""
+        """Return a member's rank in a group. The first call assigns `width` ranks, starting at the
+        next free one that is at least `at_least`; later calls return the same rank."""
         ranks = self._ranks.setdefault(group, {})
         if member not in ranks:
             ranks[member] = max(self._next.get(group, 0), at_least)
@@ -286,7 +289,7 @@ class StateStore:
         return ranks[member]
 
     def release_rank(self, group: str, member: str) -> None:
-        """Frees the rank of the member that came last."""
+        """Free the rank of the member that was added last."""
         ranks = self._ranks.get(group, {})
         if member in ranks and ranks[member] == max(ranks.values()):
             self._next[group] = ranks.pop(member)

@@ -1,4 +1,4 @@
-"""An agent of any algorithm of the library, which learns from the steps that runners bring."""
+"""An agent with any algorithm of tandem, which learns from steps that runners send."""
 
 from __future__ import annotations
 
@@ -35,36 +35,45 @@ from tandem.types import AnyArray, Array, JSONDict, State, Trajectory, Tree
 from tandem.vector_actions import vector_space
 from tandem.zoo import resolve
 
-# steps, at the least, of a block from another process: a message costs as much as tens of steps
+# minimum steps per block from another process: a message costs as much as tens of steps
 MIN_REMOTE_BLOCK = 16
-# blocks are so many times as long as a window of n_step or sequence, which is cut at their ends
+# ratio of block length to the window of n_step or sequence, which is cut at the ends of blocks
 WINDOWS_PER_BLOCK = 8
 
 
 class AlgorithmAgent(Agent):
-    """An agent that acts and learns as `tandem.train` has it: its losses, buffers, exploration and
-    schedules.
+    """Agent that acts and learns as in `tandem.train`, with the same losses, buffers, exploration
+    and schedules.
 
-    algorithm: a name, as tandem list shows them. observation_space, action_space: of one
-    environment; for a team those of `tandem.envs.team.team(env)`, and its rewards_space, if each
-    agent's own rewards are given. framework, network, device, seed: as for train. settings: any
-    setting of the algorithm; `steps` is the horizon of its schedules, and `envs` how many columns
-    of steps it learns from at once, best as many as there are environments in all runners.
+    `choose_action` and `update` take the observation, reward and so on of one environment, or of n
+    environments at once. With several runners of n environments each, on-policy algorithms learn
+    once there are `envs` columns of `rollout` steps, and runners wait for that. Other algorithms
+    learn from each block as it arrives, `updates_per_call` times per `train_every` steps.
 
-    `choose_action` and `update` take one observation, reward and so on, or n of them, of n
-    environments at once. With n environments in each of several runners, on-policy algorithms learn
-    when `envs` columns of `rollout` steps are there, and runners wait for that; the others learn
-    from each block as it comes, `updates_per_call` times for `train_every` steps.
+    The agent has a part that can act elsewhere (`portable`): get_agent(name, act="local") acts in
+    the runner, without a message per step, and without a framework if all layer types are
+    supported. With sync=False this is always the case.
 
-    It has a part that acts elsewhere (`portable`), so get_agent(name, act="local") acts in the
-    runner, without a message for each step, and without a framework where all layers are known
-    ones; with sync=False that is how it acts in any case.
+    Args:
+        algorithm: Name of an algorithm, as listed by tandem list.
+        observation_space: Observation space of one environment; for a team, that of
+            `tandem.envs.team.team(env)`.
+        action_space: Likewise.
+        rewards_space: Likewise, if the rewards of each agent are given.
+        framework: As in train.
+        network: As in train.
+        device: As in train.
+        seed: As in train.
+        **settings: Settings of the algorithm. `steps` is the horizon of its schedules, and `envs`
+            the number of columns of steps to learn from at once, ideally the number of environments
+            in all runners.
 
-    Raises what train raises for names, settings and spaces that do not fit.
+    Raises:
+        TandemError: as in train, for invalid names, settings and spaces.
     """
 
-    caller = ""  # whose calls these are; told by the host
-    restarted = False  # whether this stands for an agent that was lost; told by the host
+    caller = ""  # the current caller; set by the host
+    restarted = False  # whether it replaces a lost agent; set by the host
 
     @process.restored()
     def __init__(
@@ -100,18 +109,18 @@ class AlgorithmAgent(Agent):
         self.env_steps, self.metrics = 0, dict[str, float]()
         self._team_rewards = () if rewards_space is None else tuple(rewards_space.shape)
         self._samplers: dict[str, TrajectorySampler] = {}
-        self._members: set[str] = set()  # who brings steps
-        # those of them that have brought a block which was not learned from yet
+        self._members: set[str] = set()  # callers that send steps
+        # members that have sent a block not yet learned from
         self._waiting: set[str] = set()
         self._queues: dict[int, list[tuple[str, Trajectory]]] = {}  # by length: columns of steps
-        self._owners: list[str] = []  # of the columns that were learned from last
+        self._owners: list[str] = []  # of the columns learned from last
         self._publish_weights()
 
     # Acting
 
     def choose_action(self, state: Tree) -> Array:
-        """The environment's action for one observation, or [n, ...] for n of them, explored as the
-        algorithm does."""
+        """Return the environment's action for one observation, or [n, ...] for n of them, with the
+        algorithm's exploration."""
         return self._sampler().choose_action(state)
 
     def update(
@@ -123,7 +132,7 @@ class AlgorithmAgent(Agent):
         done: Array,
         truncated: Array = None,
     ) -> None:
-        """Takes one step of each environment, and learns when a block of them is full; see
+        """Record one step of each environment, and learn when a block of them is full; see
         `TrajectorySampler.update`."""
         self.join(self.caller)
         block = self._sampler().update(state, action, reward, next_state, done, truncated)
@@ -131,13 +140,13 @@ class AlgorithmAgent(Agent):
             self._sampler().set_progress(self.learn_from(block))
 
     def finish(self) -> None:
-        """Learns from the steps that are not a whole block yet, where that can be done."""
+        """Learn from the steps of an incomplete block, if the algorithm supports it."""
         sampler = self._samplers.get(self.caller)
         if sampler is not None and (rest := sampler.finish()) is not None:
             sampler.set_progress(self.learn_from(rest))
 
     def portable(self, caller: str) -> TrajectorySampler:
-        """What acts elsewhere, and brings blocks to `learn_from`."""
+        """Return the part that acts elsewhere and produces blocks for `learn_from`."""
         networks = {role: self._networks[role] for role in self.algorithm.acting}
         return TrajectorySampler(self._sampler_config(remote=True), networks, f"acting/{caller}")
 
@@ -175,8 +184,8 @@ class AlgorithmAgent(Agent):
     # Learning
 
     def learn_from(self, block: Trajectory) -> dict[str, int]:
-        """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length.
-        Returns the agent's progress, as `TrajectorySampler.set_progress` takes it."""
+        """Add a block [T, n, ...], and learn once there are `envs` columns of its length. Returns
+        the agent's progress for `TrajectorySampler.set_progress`."""
         steps, count, learned = len(block.reward), self._settings.envs, False
         self.join(self.caller)
         queue = self._queues.setdefault(steps, [])
@@ -192,29 +201,29 @@ class AlgorithmAgent(Agent):
         return {"env_steps": self.env_steps, "members": len(self._members)}
 
     def join(self, caller: str) -> None:
-        """Steps will come from there, which those who learn together wait for. One who only acts
-        brings none."""
+        """Register a caller that will send steps, for which the others wait. A caller that only
+        acts does not join."""
         self._members.add(caller)
 
     def leave(self, caller: str) -> None:
-        """No steps come from there any more, so nobody waits for them."""
+        """Remove a caller that sends no more steps, so that no other waits for it."""
         self._members.discard(caller)
         self._waiting.discard(caller)
         self._release_waiting()
 
     def must_wait(self, caller: str) -> bool:
-        """Whether a caller is to wait for what others bring."""
+        """Return whether a caller has to wait for steps of others."""
         return caller in self._waiting
 
     def _release_waiting(self) -> None:
         if self._waiting >= self._members:
-            # nobody is left who could bring what is missing: they go on themselves
+            # no remaining member can send the missing steps: release all
             self._waiting = set()
 
     def _learn(self, entries: list[tuple[str, Trajectory]]) -> None:
-        """Learns from columns of steps, each with who brought it."""
+        """Learn from columns of steps, each with the caller that sent it."""
         owners, block = [owner for owner, _ in entries], join_blocks([part for _, part in entries])
-        # a column of another runner than before goes on with another episode
+        # a column from another runner than before continues with another episode
         pairs = enumerate(zip(owners, self._owners, strict=False))
         if changed := [i for i, (new, old) in pairs if new != old]:
             if self.algorithm.needs == "rollouts":
@@ -237,7 +246,7 @@ class AlgorithmAgent(Agent):
             self._sync_model()
 
     def _publish_weights(self) -> None:
-        """New weights, and new noise on them where there is any, for all who act here."""
+        """Publish new weights, and new parameter noise if used, to all actors in this process."""
         noisy = self._settings.noisy
         if noisy != "no":
             redraw(self._backend, self._networks, noisy, self._generators("noise/acting"))
@@ -249,16 +258,16 @@ class AlgorithmAgent(Agent):
 
     @property
     def updates(self) -> int:
-        """Updates made so far."""
+        """Number of updates so far."""
         return self.learner.updates
 
-    # Afterwards
+    # After training
 
     def evaluate(
         self, env: EnvLike, episodes: int = 10, seed: int = 0, max_steps: int = 0
     ) -> Evaluation:
-        """Its deterministic returns in an environment (an id, or a callable that makes one),
-        without anything being learned; max_steps as in `tandem.evaluate`."""
+        """Return the agent's deterministic returns in an environment (an id, or a callable that
+        creates one), without learning; max_steps as in `tandem.evaluate`."""
         algorithm, weights = type(self.algorithm), self._weights()
         networks = {role: fixed(self._backend.networks[role], w) for role, w in weights.items()}
         actor = PolicyActor(algorithm, self._settings, self._spaces.action, networks)
@@ -271,8 +280,8 @@ class AlgorithmAgent(Agent):
         return Evaluation.of(*played)
 
     def save(self, path: str | Path) -> str:
-        """Writes the agent as a checkpoint that `tandem.load` reads, on the machine where the agent
-        lives. Returns the path."""
+        """Save the agent as a checkpoint for `tandem.load`, on the agent's machine. Returns the
+        path."""
         acting = {r: self._backend.networks[r].plan for r in self.algorithm.acting}
         data = {
             "config": self.config.to_json(),
@@ -290,8 +299,8 @@ class AlgorithmAgent(Agent):
         return {role: self._backend.networks[role].mean() for role in self.algorithm.acting}
 
     def state(self) -> State:
-        """Networks, optimizers, counters, generators, running statistics, and what is kept to
-        replay."""
+        """Return networks, optimizers, counters, generators, running statistics and the replay
+        buffer."""
         learner, learned = self.learner.state(True)
         data = {
             "learner": learner,
@@ -302,7 +311,7 @@ class AlgorithmAgent(Agent):
         return data, arrays | {f"learner/{n}": x for n, x in learned.items()}
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Go on from what `state` returned."""
+        """Restore the result of `state`."""
         refuse_old_critics(plans.select(arrays, "engine"), self._backend.networks)
         self._backend.load_state(plans.select(arrays, "engine"))
         self.learner.load_state(data["learner"], plans.select(arrays, "learner"))
@@ -319,7 +328,7 @@ def _config(
     seed: int,
     own_network: bool,
 ) -> Config:
-    """The agent's arguments, checked."""
+    """Check the agent's arguments, and return them as a Config."""
     algorithm_class, algorithm = own.checked(algorithm), own.name_of(algorithm)
     known = [f.name for f in fields(algorithm_class.Settings)]
     for name in settings:
@@ -344,8 +353,7 @@ def _config(
 
 
 def _without_stacks(observation: Spec) -> Spec:
-    """Stacks of pictures are kept whole: blocks of several runners follow one another in no
-    order."""
+    """Store stacked images whole: the blocks of several runners arrive in no fixed order."""
     if isinstance(observation, Leaf):
         return replace(observation, stack=0)
     return {name: replace(leaf, stack=0) for name, leaf in observation.items()}

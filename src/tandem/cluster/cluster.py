@@ -1,5 +1,5 @@
-"""What programs hold: `Cluster` makes and finds agents and runners by name; `Runners` are those of
-a name."""
+"""Entry points of the cluster API: `Cluster` creates and finds agents and runners by name;
+`Runners` is a group of runners with the same name."""
 
 from __future__ import annotations
 
@@ -25,24 +25,28 @@ from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerErr
 from tandem.workers.ray import connect, library
 
 Act = Literal["remote", "local"]
-WARN_SECONDS = 10.0  # after which a warning names the actors that have not begun
+WARN_SECONDS = 10.0  # seconds until a warning names the actors that have not started
 
 
 class Cluster:
-    """Agents and runners by name, on the machines that Ray has.
+    """Named agents and runners on the machines of a Ray cluster.
 
-    address: of a running cluster (HOST:PORT); "" takes the one that this process has, that
-    RAY_ADDRESS names, or that runs here, and else starts one, with the first name that is made or
-    asked for. folder: where agents' states are kept, too; a program with the same folder and names
-    goes on from there. namespace: programs with the same one share their names; each has its own by
-    default. patience: seconds that get_agent waits for a name, and callers for an agent that is
-    being restarted.
-    checkpoint_seconds: between the states that agents leave; stretched where taking them would need
-      over 5 % of the time.
-    restarts: how often Ray starts a lost process anew.
+    In a runner that is created directly, agents are created and found in this process, and Ray is
+    not needed.
 
-    In a runner that was made directly, in this process, agents are made and found in this process,
-    and Ray is not needed.
+    Args:
+        address: Address of a running cluster (HOST:PORT). By default, the cluster is the one that
+            this process is connected to, that RAY_ADDRESS names, or that runs on this machine; if
+            there is none, the first call that uses a name starts one.
+        folder: Folder in which agents' states are also saved. A program with the same folder and
+            names resumes from them.
+        namespace: Programs with the same namespace share names; by default each program has its
+            own.
+        patience: Seconds that get_agent waits for a name, and that callers wait for an agent that
+            is being restarted.
+        checkpoint_seconds: Seconds between saved states of agents; longer if saving would take over
+            5 % of the time.
+        restarts: Number of times that Ray restarts a lost process.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Cluster:
     ) -> None:
         at_least("patience", patience, 0)
         at_least("checkpoint_seconds", checkpoint_seconds, 0)
-        at_least("restarts", restarts, -1)  # any number
+        at_least("restarts", restarts, -1)  # negative: no limit
         self.address, self.namespace = address, namespace
         self.folder = None if folder is None else str(Path(folder).absolute())
         self.patience = float(patience)
@@ -74,14 +78,23 @@ class Cluster:
         resource: Mapping[str, object] | None = None,
         **hyperparameters: object,
     ) -> list[Proxy]:
-        """Makes `num` agents of a name, and gives a proxy of each. They are made with the
-        hyperparameters, and with `sync` if they take it. Where there is the name already, made by
-        the same class and hyperparameters, it is joined.
+        """Create `num` agents with the same name, and return a proxy of each.
 
-        sync=True: one process acts and learns, in the order of the calls. sync=False: acting
-        goes to a copy, in a process of its own; see `Agent`. resource: what Ray's options take
-        (num_cpus, num_gpus, resources, ...) for each; no core is taken by default. SettingError
-        where the name is there, made in another way."""
+        If agents with this name, class and hyperparameters exist, they are shared instead.
+
+        Args:
+            name: Name of the agents.
+            agent_class: Class with choose_action and update.
+            sync: True: one process acts and learns, in the order of the calls. False: a copy in
+                another process acts; see `Agent`. Passed to the class if it accepts `sync`.
+            num: Number of agents.
+            resource: Ray options of each agent (num_cpus, num_gpus, resources, ...). By default, no
+                CPU is reserved.
+            **hyperparameters: Arguments of the class.
+
+        Raises:
+            SettingError: if the name exists with different arguments.
+        """
         _check_name(name, num)
         spec = AgentSpec(plain_class(agent_class), bool(sync), num, hyperparameters)
         if not isinstance(spec.agent_class, type) or not callable(
@@ -109,13 +122,20 @@ class Cluster:
         return [self._proxy(namespace, name, i, spec, "remote") for i in range(num)]
 
     def get_agent(self, name: str, act: Act = "remote") -> Any:
-        """The proxy of an agent; of several of a name, they are given out in turn. Waits until
-        there is one of that name.
+        """Return the proxy of an agent, waiting until one with this name exists. Several agents
+        with the same name are assigned in turn.
 
-        act="local": actions are chosen in this process, with parameters that come from the agent
-        whenever it has newer ones; for agents with sync=False, and those that give out their
-        acting part (`portable`), such as AlgorithmAgent. UnknownNameError, with the names that
-        there are, where there is none after `patience` seconds."""
+        Args:
+            name: Name of the agents.
+            act: "remote" or "local". With "local", this process chooses actions, with parameters
+                that it receives from the agent whenever there are newer ones. This works for agents
+                with sync=False, and for those with an acting part (`portable`), such as
+                AlgorithmAgent.
+
+        Raises:
+            UnknownNameError: if there is no such agent after `patience` seconds. It lists the
+                existing names.
+        """
         if act not in get_args(Act):
             raise UnknownNameError("acting mode", act, get_args(Act))
         if runner.is_here() or not _installed():
@@ -183,10 +203,22 @@ class Cluster:
         num: int = 1,
         resource: Mapping[str, object] | None = None,
     ) -> Runners:
-        """Makes `num` runners of a name, each in a process of its own, with a core reserved for it,
-        or what `resource` says. Each is made with as many of (args, local_rank) as its class takes.
-        Where Ray is not installed: one, in this process. SettingError for a name that there is;
-        EngineError for several without Ray."""
+        """Create `num` runners with the same name, each in its own process.
+
+        Each one receives as many of (args, local_rank) as its class accepts. Without Ray, a single
+        runner is created in this process.
+
+        Args:
+            name: Name of the runners.
+            runner_class: Class with run.
+            args: First argument of the class.
+            num: Number of runners.
+            resource: Ray options of each runner. By default, one CPU is reserved.
+
+        Raises:
+            SettingError: if the name exists.
+            EngineError: for several runners without Ray.
+        """
         _check_name(name, num)
         if not _installed():
             if num > 1:
@@ -211,14 +243,14 @@ class Cluster:
         try:
             actors = namespace.make_runner(RunnerHost, name, plain, args, ranks, resource)
         except Exception:
-            # else those that are made instead would miss rank 0
+            # else runners created in their place would lack rank 0
             store.call("release_rank", "runners", name)
             raise
         return Runners(name, actors, ranks, namespace, self)
 
     def get_runner(self, name: str) -> Runners:
-        """The runners of a name; waits for it as get_agent does. UnknownNameError where there is
-        none."""
+        """Return the runners with this name, waiting for it like get_agent. Raises UnknownNameError
+        if there are none."""
         namespace = self._connect()
         if namespace.handle(f"runner/{name}/0", self.patience) is None:
             raise UnknownNameError(
@@ -233,11 +265,18 @@ class Cluster:
         return Runners(name, actors, ranks, namespace, self)
 
     def start_all_runners(self, runners: Any) -> list[Any]:
-        """Runs runners side by side until all have ended: what they returned, in their order.
-        Agents' states are kept then.
+        """Run runners in parallel until all have finished, then save the agents' states.
 
-        runners: what make_runner gave, or several of that. WorkerError, from what was raised,
-        for the first that fails, with its rank and traceback; the others are ended then."""
+        Args:
+            runners: The result of make_runner, or a list of such results.
+
+        Returns:
+            The results of run(), in the order of the runners.
+
+        Raises:
+            WorkerError: for the first runner that fails, with its rank and traceback, chained to
+                the original exception. The other runners are terminated.
+        """
         groups = (
             list(runners)
             if isinstance(runners, Iterable) and not isinstance(runners, Runners)
@@ -260,17 +299,18 @@ class Cluster:
         return results
 
     def _connect(self) -> Namespace:
-        """What finds and makes actors; this process is connected to Ray, and the store is there."""
+        """Return the namespace, which finds and creates actors. Connects this process to Ray and
+        creates the store if necessary."""
         ray = library()
         if not ray.is_initialized():
             connect(self.address)
         if not self.namespace:
-            # a name, since Ray's own default is not meant for actors that outlive their maker
+            # required, since Ray's default namespace is not meant for detached actors
             self.namespace = f"tandem-{ray.get_runtime_context().get_job_id()}"
         namespace = Namespace(
             self.namespace, self.patience, self.restarts, self.checkpoint_seconds, self.folder
         )
-        if not identity():  # a runner's program has made it
+        if not identity():  # the program that started this runner has created it
             namespace.store()
         return namespace
 
@@ -285,7 +325,7 @@ WiseRL = Cluster
 
 
 class Runners(list[Any]):
-    """The runners of a name. `ranks` are their numbers among all of the cluster."""
+    """Runners with the same name. `ranks` are their numbers among all runners of the cluster."""
 
     def __init__(
         self,
@@ -300,11 +340,11 @@ class Runners(list[Any]):
         self.namespace, self._cluster = namespace, cluster
 
     def run(self) -> list[Any]:
-        """Runs them all; see `Cluster.start_all_runners`."""
+        """Run all of them; see `Cluster.start_all_runners`."""
         return self._cluster.start_all_runners(self)
 
     def call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
-        """What a method of each returns. It waits while they run."""
+        """Return the results of a method of each runner. Waits while they run."""
         if self.namespace is None:
             return [getattr(each, method)(*args, **kwargs) for each in self]
         patience = self.namespace.patience
@@ -319,7 +359,7 @@ class Runners(list[Any]):
 
 
 def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
-    """What all runners returned; on the first failure the others are ended."""
+    """Return the results of all runners. On the first failure, terminate the others."""
     ray = library()
     references = [group[i].run.remote() for group, i in runners]
     waiting, warned = list(references), False
@@ -345,10 +385,11 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
 
 
 def _warn_of_late(asked: Mapping[str, object]) -> bool:
-    """Warns of the actors that do not answer for a while: they may wait for a node, or a core, that
-    never comes. Returns whether there are any.
+    """Warn about actors that have not responded after WARN_SECONDS: they may be waiting for a node
+    or CPU that never becomes available. Returns whether there are any.
 
-    asked: by the actor's name, the reference of its answer."""
+    asked: references of the responses, by actor name.
+    """
     ray = library()
     answered, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=WARN_SECONDS)
     late = [name for name, answer in asked.items() if answer not in answered]
@@ -366,7 +407,7 @@ def _warn_of_late(asked: Mapping[str, object]) -> bool:
 
 
 def _result(reference: object, name: str) -> Any:
-    """What a runner returned, or WorkerError with its name."""
+    """Return the result of a runner. Raises WorkerError with its name if it failed."""
     ray = library()
     try:
         return ray.get(reference)

@@ -1,4 +1,4 @@
-"""What `get_agent` returns: an agent's methods, wherever it lives."""
+"""Proxies of agents, as `get_agent` returns them: an agent's methods, wherever it runs."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from tandem.cluster.agent_state import copied
 from tandem.cluster.ray_actors import ActorHandle
 from tandem.errors import SettingError
 
-BATCH = 32  # updates that are sent together to an agent that does not answer at once
-BATCH_SECONDS = 0.05  # the longest that one is held back for others, while the agent is used
-IN_FLIGHT = 2  # such batches that may be under way; the next one waits
+BATCH = 32  # maximum number of updates sent together to an agent that does not reply immediately
+BATCH_SECONDS = 0.05  # maximum delay of an update that waits for others, while the agent is in use
+IN_FLIGHT = 2  # maximum number of such batches in flight; the next one waits
 
-_proxies: weakref.WeakSet[Proxy] = weakref.WeakSet()  # all of this process
+_proxies: weakref.WeakSet[Proxy] = weakref.WeakSet()  # all proxies of this process
 
 
 def close_all() -> None:
-    """Everything that is held back in this process arrives; nobody waits for its runner any
-    more."""
+    """Flush all proxies of this process and leave their agents, so that no agent waits for its
+    runner."""
     for proxy in list(_proxies):
         proxy.close()
 
 
 class Proxy:
-    """An agent as its users see it. `choose_action` and `update` as the agent has them; `update`
-    returns nothing, and its errors, where it was sent off without waiting, are raised by the next
-    call. Its other public methods can be called, and its attributes read, by value. `flush()`
-    waits until all that was sent has been learned from.
+    """Interface of an agent to its users.
 
-    A subclass defines `choose_action`, `update`, `flush`, `_look_up` (what an attribute of the
-    agent is, see `AgentHost.look_up`) and `_call` (a method of the agent)."""
+    `choose_action` and `update` are those of the agent, but `update` returns None, and an error in
+    an update that was sent without waiting is raised by the next call. Other public methods of the
+    agent can be called, and its attributes read, by value. `flush()` waits until the agent has
+    processed everything that was sent.
+
+    A subclass defines `choose_action`, `update`, `flush`, `_look_up` (the type and value of an
+    attribute of the agent, see `AgentHost.look_up`) and `_call` (calls a method of the agent).
+    """
 
     def __init__(self, name: str, caller: str) -> None:
         self._name, self._caller, self._methods = name, caller, set[str]()
         _proxies.add(self)
 
     def close(self) -> None:
-        """Flushes, and says that nothing more will come."""
+        """Flush, and notify the agent that this proxy sends nothing more."""
         self.flush()
         if self._of_blocks("finish"):
             self._call("finish")
@@ -48,8 +51,8 @@ class Proxy:
             self._call("leave", self._caller)
 
     def _of_blocks(self, name: str) -> bool:
-        """Whether the agent is one that learns from blocks (see `agent_host.learns_from_blocks`),
-        and has a method of that name."""
+        """Return whether the agent learns from blocks (see `agent_host.learns_from_blocks`) and has
+        a method with this name."""
         return {self._look_up("portable")[0], self._look_up(name)[0]} == {"method"}
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +91,7 @@ class Proxy:
 
 
 class LocalProxy(Proxy):
-    """An agent in this process."""
+    """Proxy of an agent in this process."""
 
     def __init__(self, name: str, caller: str, host: AgentHost) -> None:
         self._host = host
@@ -101,14 +104,15 @@ class LocalProxy(Proxy):
         self._call("update", *args, **kwargs)
 
     def flush(self) -> None:
-        """Nothing is held back. What is not a block yet stays: `finish` would drop it."""
+        """Do nothing: no calls are queued. Steps of an incomplete block stay, as `finish` could
+        drop them."""
 
     def _look_up(self, name: str) -> tuple[str, object]:
         return self._host.look_up(name)
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
         reply = self._host.perform(self._caller, [(name, copied(args), copied(kwargs))], 0)
-        if not reply.done:  # to wait here for steps that come from this very process has no end
+        if not reply.done:  # waiting here would never end: the missing steps come from this process
             raise SettingError(
                 f"{name} of the agent {self._name!r} was called by a proxy whose block of steps "
                 "is full, while the block of another proxy that it is learned with is not.",
@@ -120,7 +124,7 @@ class LocalProxy(Proxy):
 
 
 class _ActorProxy(Proxy):
-    """An agent in an actor of Ray's."""
+    """Proxy of an agent in a Ray actor."""
 
     def __init__(self, name: str, caller: str, actor: ActorHandle) -> None:
         self._actor, self._queue = actor, list[Call]()
@@ -132,14 +136,14 @@ class _ActorProxy(Proxy):
 
 
 class RemoteProxy(_ActorProxy):
-    """An agent in a process of its own that acts and learns. An update waits here for the next
-    call, and goes with it: one message a step, and the order of all calls as it was written."""
+    """Proxy of an agent that acts and learns in another process. An update is sent together with
+    the next call: one message per step, and all calls in their original order."""
 
     def choose_action(self, *args: object, **kwargs: object) -> Any:
         return self._send(("choose_action", args, kwargs)).value
 
     def update(self, *args: object, **kwargs: object) -> None:
-        if len(self._queue) >= BATCH:  # nobody acts in between: then they go by themselves
+        if len(self._queue) >= BATCH:  # nothing acts in between: send them alone
             self._send()
         self._queue.append(("update", copied(args), copied(kwargs)))
 
@@ -151,8 +155,8 @@ class RemoteProxy(_ActorProxy):
         return self._send((name, args, kwargs)).value
 
     def _send(self, *calls: Call) -> Reply:
-        """Sends what was held back, and then these calls, in one message; the rest of them again
-        where it has to wait for others that it learns together with."""
+        """Send the queued calls and these calls in one message. If the agent has to wait for others
+        that it learns from together, send the remaining calls again."""
         left, self._queue = [*self._queue, *calls], []
         while True:
             reply: Reply = self._actor.call("perform", self._caller, left, 0)
@@ -164,13 +168,13 @@ class RemoteProxy(_ActorProxy):
 
 
 class AsyncProxy(_ActorProxy):
-    """An agent whose learning nobody waits for: updates go to it in batches, and a copy acts.
+    """Proxy of an agent that learns asynchronously: updates are sent in batches, and a copy acts.
 
-    copy: acts for it in a process of its own. make: makes, for a caller, what acts in this process
-    instead, when it is first used; parameters come here then, and go to its `_update_model` as
-    soon as they are here. from_blocks: what acts is the part of an agent that learns from blocks.
-    It is told of each step by its `update`; what that returns, if anything, goes to the agent's
-    `learn_from`, the answer to its `set_progress`, and parameters go to its `load`.
+    copy: acts for the agent in another process. make: on first use, creates the object that acts
+    for a caller in this process instead; parameters are then received here and passed to its
+    `_update_model` on arrival. from_blocks: that object is the acting part of an agent that learns
+    from blocks. Its `update` receives each step; the result, if any, goes to the agent's
+    `learn_from`, whose result goes to its `set_progress`. Parameters go to its `load`.
     """
 
     def __init__(
@@ -183,12 +187,12 @@ class AsyncProxy(_ActorProxy):
         from_blocks: bool = False,
     ) -> None:
         self._copy, self._make, self._from_blocks = copy, make, from_blocks
-        self._local: Any = None  # what acts in this process
-        self._records = False  # whether that writes down blocks: from its first action on
+        self._local: Any = None  # the object that acts in this process
+        self._records = False  # whether it records blocks: from its first action on
         self._joined = False  # whether the agent knows that steps will come from here
         self._queued_at = 0.0
         self._in_flight: list[tuple[object, tuple[object, ...]]] = []  # (reference, arguments)
-        self._version, self._params = 0, list[object]()  # of the parameters that came last
+        self._version, self._params = 0, list[object]()  # version of the last parameters
         self._reply = Reply(None, 0, [], False)
         super().__init__(name, caller, actor)
 
@@ -224,7 +228,7 @@ class AsyncProxy(_ActorProxy):
             self._poll()
 
     def _join(self) -> None:
-        """Others are to wait for the steps that begin here."""
+        """Register with the agent, so that others wait for the steps that start here."""
         if self._local.lockstep and not self._joined:
             self._joined = True
             self._queue.append(("join", (self._caller,), {}))
@@ -256,7 +260,7 @@ class AsyncProxy(_ActorProxy):
         self._poll()
 
     def _poll(self) -> None:
-        """Takes in the answers that are here, and raises what was raised there."""
+        """Process replies that have arrived, and raise errors from the agent."""
         while self._in_flight and self._actor.ready(self._in_flight[0][0]):
             self._receive()
         late = time.monotonic() - self._queued_at > BATCH_SECONDS
@@ -276,8 +280,8 @@ class AsyncProxy(_ActorProxy):
         return reply
 
     def _wait_for_others(self) -> None:
-        """Until the others have brought what is learned from together, and that was learned
-        from."""
+        """Wait until the other proxies have sent their blocks and the agent has learned from all of
+        them."""
         while self._in_flight:
             self._receive()
         while self._reply.wait:
@@ -286,7 +290,7 @@ class AsyncProxy(_ActorProxy):
         self._load_params(wait=True)
 
     def _load_params(self, wait: bool = False) -> None:
-        """Loads parameters that have arrived."""
+        """Load parameters that have arrived, or wait for them."""
         if not self._params or self._local is None:
             return
         if not wait and not self._actor.ready(self._params[0]):
@@ -294,6 +298,6 @@ class AsyncProxy(_ActorProxy):
         (reference,), self._params = self._params, []
         params = self._actor.fetch(reference)
         if params is None:
-            self._version = 0  # they were lost with the process that sent them: any are newer
+            self._version = 0  # they were lost with the process that sent them: accept any others
         else:
             (self._local.load if self._records else self._local._update_model)(params)

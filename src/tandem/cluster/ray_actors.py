@@ -1,5 +1,5 @@
-"""The cluster's actors, as Ray keeps them: how they are made, found and called. Names, placement
-and restarts are Ray's."""
+"""The cluster's Ray actors: creating, finding and calling them. Ray handles names, placement and
+restarts."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from tandem.errors import SettingError, TandemError, WorkerError
 from tandem.workers.ray import library
 
 STORE = "tandem/states"
-# threads beside the agent's own: for questions, and for callers that wait for others
+# threads in addition to the agent's own: for control calls, and for callers that wait for others
 GROUPS = {"control": 2, "waiting": 16}
-WATCH_SECONDS = 2.0  # between looks at the store
-RESTART_VERSIONS = 1 << 32  # more versions than any agent comes to
-COPY_SECONDS = 5.0  # that a restarted agent waits for newer parameters from its copy
+WATCH_SECONDS = 2.0  # between checks of the store
+RESTART_VERSIONS = 1 << 32  # more versions than any agent reaches
+COPY_SECONDS = 5.0  # maximum wait of a restarted agent for newer parameters from its copy
 
-# by (cluster, namespace): the store, which lives as long as somebody holds it, and its folder
+# by (cluster, namespace): the store, which lives as long as a reference to it, and its folder
 _stores: dict[tuple[str, str], tuple[object, str | None]] = {}
 
 
 class ActorHandle:
-    """An actor of Ray's. What is sent arrives in order; what cannot arrive for now is sent again;
-    what never will is an error that names the actor.
+    """Handle of a Ray actor. Calls arrive in order. Calls that cannot arrive at the moment are sent
+    again; calls that never will raise an error that names the actor.
 
-    name: what to call it in messages. patience: seconds that it may be away.
+    name: used in messages. patience: seconds that the actor may be unavailable.
     """
 
     def __init__(self, actor: object, name: str, patience: float) -> None:
         self.actor, self.name, self.patience = actor, name, patience
 
     def send(self, method: str, *args: object, group: str = "") -> object:
-        """Calls a method without waiting. Returns a reference of its result."""
+        """Call a method without waiting. Returns a reference to its result."""
         self._ray()
         remote = getattr(self.actor, method)
         if group:
@@ -58,9 +58,9 @@ class ActorHandle:
         return submit(remote.remote, f"what {self.name} is given", *args)
 
     def receive(self, reference: object, method: str, *args: object, group: str = "") -> Any:
-        """The result of what was sent. Where the actor was away, the same is sent again, until its
-        patience is over. WorkerError where it is gone for good; what its code raised is raised
-        here, with its traceback in the notes."""
+        """Return the result of a call. If the actor was unavailable, the call is sent again until
+        `patience` runs out. Raises WorkerError if the actor is lost for good, and exceptions from
+        its code here, with its traceback in the notes."""
         ray, end = self._ray(), time.monotonic() + self.patience
         while True:
             try:
@@ -76,15 +76,15 @@ class ActorHandle:
             reference = self.send(method, *args, group=group)
 
     def call(self, method: str, *args: object, group: str = "") -> Any:
-        """Calls a method and waits for its result, as `receive` does."""
+        """Call a method and wait for its result, see `receive`."""
         return self.receive(self.send(method, *args, group=group), method, *args, group=group)
 
     def ready(self, reference: object) -> bool:
-        """Whether a result is there."""
+        """Return whether a result is available."""
         return bool(self._ray().wait([reference], timeout=0)[0])
 
     def fetch(self, reference: object) -> Any:
-        """What a reference stands for; None where it was lost with its owner."""
+        """Return the object of a reference; None if it was lost with its owner."""
         ray = self._ray()
         try:
             return ray.get(reference)
@@ -92,8 +92,8 @@ class ActorHandle:
             return None
 
     def _ray(self) -> ModuleType:
-        """WorkerError where this process has left its cluster: Ray would start another one, without
-        a word."""
+        """Return Ray. Raises WorkerError if this process has left its cluster: Ray would silently
+        start another one."""
         ray = library()
         if not ray.is_initialized():
             raise WorkerError(
@@ -105,14 +105,14 @@ class ActorHandle:
 
 
 def submit(remote: Callable[..., object], what: str, *args: object) -> object:
-    """What Ray's `remote` returns. SettingError, with `what` it was, where something of it cannot
-    be pickled."""
+    """Return the result of Ray's `remote`. Raises SettingError, naming `what`, if an argument
+    cannot be pickled."""
     try:
         return remote(*args)
     except (TandemError, library().exceptions.RayError):
         raise
     except Exception as error:
-        # as many kinds as there are objects; Ray's is the report of a search for the object
+        # pickling can raise any type; Ray reports its search for the object
         raise SettingError(
             f"{what} cannot be sent to another process: {str(error.__cause__ or error)[:600]}",
             "values, objects and classes that can be pickled",
@@ -122,7 +122,7 @@ def submit(remote: Callable[..., object], what: str, *args: object) -> object:
 
 
 def actor_lost(name: str, error: Exception) -> WorkerError:
-    """What to raise where an actor ended and is not restarted any more."""
+    """Return the error for an actor that ended and will not be restarted."""
     return WorkerError(
         f"{name} is gone: {' '.join(str(error).split())[:600]}",
         "a running process, or one that Ray may restart",
@@ -131,7 +131,7 @@ def actor_lost(name: str, error: Exception) -> WorkerError:
 
 
 def remote_error(error: BaseException, name: str) -> BaseException:
-    """The exception that an actor's code raised, with the traceback from there in its notes."""
+    """Return the exception that an actor's code raised, with its remote traceback in the notes."""
     cause = getattr(error, "cause", None)
     if not isinstance(cause, BaseException) or cause is error:
         return error
@@ -140,7 +140,8 @@ def remote_error(error: BaseException, name: str) -> BaseException:
 
 
 class Namespace:
-    """The actors of one namespace. Plain data: it goes to other processes."""
+    """The actors of one namespace. Contains only plain data, so that it can be sent to other
+    processes."""
 
     def __init__(
         self, name: str, patience: float, restarts: int, seconds: float, folder: str | None
@@ -149,7 +150,7 @@ class Namespace:
         self.seconds, self.folder = seconds, folder
 
     def names(self, kind: str) -> list[str]:
-        """The names of all agents, or runners, that there are."""
+        """Return the names of all existing agents or runners."""
         actors = library().util.list_named_actors(all_namespaces=True)
         names = (a["name"] for a in actors if a["namespace"] == self.name)
         return sorted(
@@ -161,21 +162,21 @@ class Namespace:
         )
 
     def all_of(self, name: str) -> list[object]:
-        """The actors of a name with a number, in order."""
+        """Return the numbered actors of a name, in order."""
         actors: list[object] = []
         while (actor := self.find(f"{name}/{len(actors)}")) is not None:
             actors.append(actor)
         return actors
 
     def find(self, name: str) -> Any:
-        """The actor of that name; None where there is none."""
+        """Return the actor with this name; None if there is none."""
         try:
             return library().get_actor(name, self.name)
         except ValueError:
             return None
 
     def handle(self, name: str, wait: float = 0.0) -> ActorHandle | None:
-        """The actor of that name, waited for as many seconds; None where there is none then."""
+        """Return the actor with this name, waiting up to `wait` seconds for it; else None."""
         end = time.monotonic() + wait
         for pause in itertools.chain((0.01, 0.02, 0.05, 0.1), itertools.repeat(0.25)):
             if (actor := self.find(name)) is not None:
@@ -183,11 +184,11 @@ class Namespace:
             if time.monotonic() > end:
                 return None
             time.sleep(pause)
-        raise AssertionError  # the pauses do not end
+        raise AssertionError  # unreachable: the pauses never end
 
     def store(self) -> ActorHandle:
-        """The store of agents' states. The program makes it where there is none, and it ends with
-        the program, and all agents after it."""
+        """Return the store of agents' states. The program creates it if necessary; it ends with the
+        program, and so do all agents."""
         ray = library()
         key = (ray.get_runtime_context().gcs_address, self.name)
         if identity() and key not in _stores:
@@ -219,9 +220,9 @@ class Namespace:
         return ActorHandle(actor, "the store of agents' states", self.patience)
 
     def make_agent(self, name: str, spec: AgentSpec, resource: Mapping[str, object] | None) -> None:
-        """The actors of an agent, and of its copies, where they are not there."""
+        """Create the actors of an agent and of its acting copies, unless they exist."""
         ray = library()
-        # detached: else they would end with the runner that made them
+        # detached: otherwise they would end with the runner that created them
         options = self._options(resource, 0) | {"lifetime": "detached", "get_if_exists": True}
         what = f"agent {name!r}, its class with its hyperparameters,"
         for i in range(spec.num):
@@ -241,7 +242,7 @@ class Namespace:
         ranks: list[int],
         resource: Mapping[str, object] | None,
     ) -> list[object]:
-        """The actors of the runners of a name, which must be new."""
+        """Create the actors of the runners of a new name."""
         host = library().remote(concurrency_groups={"control": 1})(host_class)
         options = self._options(resource, 1)
         what = f"runner {name!r}, its class with its args,"
@@ -259,16 +260,19 @@ class Namespace:
         ]
 
     def remove_agent(self, name: str, num: int) -> None:
-        """Frees the name of an agent that could not be made."""
+        """Free the name of an agent that could not be created."""
         for i in range(num):
             for key in (f"agent/{name}/{i}", f"agent/{name}/{i}/copy"):
                 if (actor := self.find(key)) is not None:
                     library().kill(actor)
 
     def _options(self, resource: Mapping[str, object] | None, cpus: float) -> dict[str, object]:
-        """A runner takes a core, as environments do. Agents reserve none: runners mostly wait while
-        they learn, and a program that makes as many runners as there are cores is not to wait for
-        ever for a place for its agent."""
+        """Return Ray's options of an actor.
+
+        A runner reserves a CPU, like environments. Agents reserve none: runners mostly wait while
+        agents learn, and a program with as many runners as CPUs must not wait forever to place its
+        agent.
+        """
         resource = dict(resource or {})
         if taken := {"name", "namespace", "lifetime", "get_if_exists"} & set(resource):
             raise SettingError(
@@ -287,8 +291,8 @@ class Namespace:
 
 
 def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:
-    """Ends this process's actor, for good, when there is no store any more: that ends with the
-    program that made it. check: is given the store now and then."""
+    """Kill this process's actor for good once the store is gone, which ends with the program that
+    created it. check: called regularly with the store."""
     ray = library()
     get_actor = ray.get_actor  # bound before the thread starts, so that it never imports at exit
     this_actor = ray.get_runtime_context().current_actor
@@ -309,14 +313,14 @@ def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:
             try:
                 check(store)
             except ray.exceptions.RayError:
-                continue  # it is being restarted
+                continue  # the store is being restarted
 
     threading.Thread(target=watch, name="tandem-watch", daemon=True).start()
 
 
 class RemoteHost(AgentHost):
-    """A host that Ray keeps. What its agent raises while it is made is raised to all who ask for
-    it."""
+    """Agent host in a Ray actor. An exception from the agent's creation is raised to all
+    callers."""
 
     def __init__(self, namespace: Namespace, key: str, spec: AgentSpec) -> None:
         ray = library()
@@ -360,7 +364,8 @@ class RemoteHost(AgentHost):
             self._copy.receive.options(concurrency_group="control").remote(version, reference)
 
     def _load_from_copy(self) -> None:
-        """After a restart, what was fired since the state that was stored is newer."""
+        """Load parameters from the copy after a restart, if they are newer than the stored
+        state."""
         ray, copy = library(), self._namespace.find(f"agent/{self.key}/copy")
         if copy is None:
             return
@@ -368,16 +373,16 @@ class RemoteHost(AgentHost):
             newest = copy.newest.options(concurrency_group="control").remote()
             version, params = ray.get(newest, timeout=COPY_SECONDS)
         except (ray.exceptions.RayError, TimeoutError):
-            return  # the copy was lost as well: it is the stored state
+            return  # the copy was lost as well: keep the stored state
         if params and version > self.version:
             self.agent._update_model(params[0])
             self.version = version
-            self.fire(params[0])  # a copy that is lost before the next update is given it again
+            self.fire(params[0])  # for a copy that is lost before the next update
             self._publish()
 
     def _after_restart(self) -> None:
-        """It stands for one that was lost: its parameters are the newest for all who act, whatever
-        number theirs have."""
+        """Make this restarted agent's parameters the newest for all objects that act, whatever
+        their version."""
         self.version += RESTART_VERSIONS
         if learns_from_blocks(self.agent):
             self.agent.restarted = True
@@ -385,21 +390,20 @@ class RemoteHost(AgentHost):
             self._publish()
 
     def _check_store(self, store: Any) -> None:
-        """A store that was restarted has lost what it had."""
+        """Send the state again if the store was restarted and has lost it."""
         saved = self._failed is None and self.stored is not None
         if saved and not library().get(store.has.remote(self.key)):
             self.save_again()
 
     def save_now(self) -> int:
-        """Leaves the agent's state with the store, and waits until it is there. Returns its
-        version."""
+        """Send the agent's state to the store, and wait until it is stored. Returns its version."""
         self.save(now=True)
         library().get(self.stored)
         return self.version
 
 
 class RemoteCopy(ActingCopy):
-    """A copy that Ray keeps. key: its agent's actor."""
+    """Acting copy in a Ray actor. key: name of its agent's actor."""
 
     def __init__(self, namespace: Namespace, key: str, spec: AgentSpec) -> None:
         self._namespace, self._key = namespace, key

@@ -1,5 +1,5 @@
-"""Runners: whoever has environments, acts in them and brings agents what came of it. Those that are
-made directly live in this process, and so do their agents."""
+"""Runners, which step environments and send the transitions to agents. Runners created directly
+live in this process, and so do their agents."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from tandem.errors import SettingError, UnknownNameError, WorkerError
 
 
 class _MadeHere(type):
-    """Where a runner is made directly, its `__init__` makes and finds agents in this process.
+    """Metaclass that creates and finds agents in this process during the `__init__` of a runner
+    created directly.
 
-    A metaclass, since its `__call__` alone surrounds the `__init__` of every subclass: also of one
-    that does not call super().__init__(), and of a dataclass, whose `__init__` is not there yet
-    when `__init_subclass__` is called."""
+    Only the `__call__` of a metaclass encloses the `__init__` of every subclass, including one that
+    does not call super().__init__() and that of a dataclass, which does not exist yet in
+    `__init_subclass__`.
+    """
 
     def __call__(cls, *args: object, **kwargs: object) -> Any:
         proxies: list[LocalProxy] = []
@@ -35,17 +37,17 @@ class _MadeHere(type):
 
 
 class Runner(metaclass=_MadeHere):
-    """The base of runners: `__init__(self)`, `(self, args)` or `(self, args, local_rank)`, and
-    `run`, which does everything.
+    """Base class of runners: define `__init__(self)`, `(self, args)` or `(self, args, local_rank)`,
+    and `run`, which does all the work.
 
-    `rank` is its number among all runners of a cluster, `local_rank` that among those of its name;
-    both are there in `__init__` already, and 0 for a runner that is made directly: it lives in this
-    process, and so do the agents that it makes.
+    `rank` is the number of a runner among all runners of a cluster, `local_rank` that among those
+    with its name. Both are available in `__init__`. They are 0 for a runner created directly, which
+    lives in this process together with the agents it creates.
     """
 
     rank: int = 0
     local_rank: int = 0
-    _proxies: list[LocalProxy] | None = None  # of one that lives in this process
+    _proxies: list[LocalProxy] | None = None  # if it lives in this process
 
     def __init__(self, args: Any = None, local_rank: int = 0) -> None:
         self.args, self.local_rank = args, local_rank
@@ -70,7 +72,7 @@ def _runs_here(run: Callable[[Runner], Any]) -> Callable[..., Any]:
 
 
 def plain_class(runner_class: object) -> Any:
-    """The user's class, where it was decorated by ray.remote."""
+    """Return the user's class without the decorator ray.remote."""
     metadata = getattr(runner_class, "__ray_metadata__", None)
     return runner_class if metadata is None else metadata.modified_class
 
@@ -78,10 +80,12 @@ def plain_class(runner_class: object) -> Any:
 def construct(
     runner_class: object, args: object, rank: int, local_rank: int, here: bool = False
 ) -> Any:
-    """A runner with its ranks, made by as many of (args, local_rank) as its `__init__` takes;
-    without args where it needs none.
-    here: its agents live in this process, too. SettingError where it takes none and there are
-      some, or takes more."""
+    """Create a runner with its ranks. Its `__init__` receives as many of (args, local_rank) as it
+    accepts, and no args if it needs none.
+
+    here: its agents live in this process, too. Raises SettingError if `__init__` accepts no args
+    but some are given, or if it requires more.
+    """
     cls = plain_class(runner_class)
     if not isinstance(cls, type) or not callable(getattr(cls, "run", None)):
         raise SettingError(
@@ -103,7 +107,8 @@ def construct(
 
 
 def _arguments(cls: type, args: object, local_rank: int) -> tuple[list[object], dict[str, int]]:
-    """What of (args, local_rank) a class's `__init__` takes: by position, and by keyword."""
+    """Return the arguments among (args, local_rank) that a class's `__init__` accepts: positional
+    and keyword arguments."""
     init = inspect.getattr_static(cls, "__init__")
     try:
         parameters = list(inspect.signature(init).parameters.values())[1:]
@@ -136,8 +141,8 @@ def _arguments(cls: type, args: object, local_rank: int) -> tuple[list[object], 
 
 
 def ended(exited: SystemExit, name: str) -> bool:
-    """True for sys.exit(), which ends a runner as returning does; WorkerError for an exit code. Ray
-    would take either for a lost process, and make the runner anew."""
+    """Return True for sys.exit(), which ends a runner like a return; raise WorkerError for an exit
+    code. Ray would treat either as a lost process and recreate the runner."""
     if exited.code in (None, 0):
         return True
     raise WorkerError(
@@ -149,8 +154,7 @@ def ended(exited: SystemExit, name: str) -> bool:
 
 
 class RunnerHost:
-    """Where a runner lives, if Ray keeps it. It is made anew, and run anew, after its process was
-    lost."""
+    """Host of a runner in a Ray actor. Ray recreates and reruns it if its process is lost."""
 
     def __init__(
         self, runner_class: object, args: object, rank: int, local_rank: int, name: str
@@ -159,7 +163,7 @@ class RunnerHost:
         self._ranks, self._name = (rank, local_rank), name
         self._runner: Any = None
         self._failed: Exception | None = None
-        self._over = False  # it has ended itself already
+        self._over = False  # it has already exited in __init__
         try:
             self._runner = construct(runner_class, writable(args), rank, local_rank)
         except SystemExit as exited:
@@ -167,7 +171,7 @@ class RunnerHost:
                 self._over = ended(exited, name)
             except WorkerError as error:
                 self._failed = error
-        except Exception as error:  # raised by run(), with this one's rank, instead of by Ray
+        except Exception as error:  # raised later by run(), which adds the rank
             self._failed = error
 
     def run(self) -> Any:
@@ -188,26 +192,26 @@ class RunnerHost:
         return getattr(self._runner, method)(*writable(args), **writable(kwargs or {}))
 
     def ranks(self) -> tuple[int, int]:
-        """(rank, local_rank)."""
+        """Return (rank, local_rank)."""
         return self._ranks
 
 
-# Agents in this process, for runners that were made here
+# Agents in this process, for runners created directly
 
-# the proxies of the runner that is being made here, or runs; None where there is none
+# proxies of the runner that is being created or running here; None if there is none
 _current: ContextVar[list[LocalProxy] | None] = ContextVar("tandem_cluster_here", default=None)
 _hosts: dict[tuple[str, str], list[AgentHost]] = {}  # by namespace and name
 _stores: dict[str | None, StateStore] = {}  # by folder
 
 
 def is_here() -> bool:
-    """Whether a runner is being made, or runs, in this process without Ray."""
+    """Return whether a runner is being created or running in this process without Ray."""
     return _current.get() is not None
 
 
 @contextmanager
 def agents_here(proxies: list[LocalProxy]) -> Iterator[None]:
-    """Meanwhile agents are made and found in this process, and their proxies are added to
+    """Create and find agents in this process within the context, and append their proxies to
     `proxies`."""
     token = _current.set(proxies)
     try:
@@ -217,8 +221,8 @@ def agents_here(proxies: list[LocalProxy]) -> Iterator[None]:
 
 
 def run_here(runner: Any) -> object:
-    """What a runner's run() returns, in this process; its agents have learned from all of it then,
-    and their states are stored."""
+    """Run a runner in this process and return its result. Its agents have then learned from all
+    steps, and their states are saved."""
     result = None
     with agents_here(runner._proxies):
         try:
@@ -237,15 +241,15 @@ def run_here(runner: Any) -> object:
 def make_agents_here(
     namespace: str, name: str, spec: AgentSpec, folder: str | None, seconds: float
 ) -> list[LocalProxy]:
-    """The agents of that name, made if they are not there. SettingError where they are there, made
-    in another way or kept in another folder."""
+    """Return the agents with this name, created if necessary. Raises SettingError if they exist
+    with different arguments or are saved in another folder."""
     hosts = _hosts.get((namespace, name))
     if hosts is not None:
         refuse_other(name, hosts[0].spec(), spec)
         refuse_other_folder(folder, hosts[0].store.folder_path())
     else:
         store = _stores.setdefault(folder, StateStore(folder))
-        # memory that ends with this process needs no copies
+        # in-memory states end with this process, so none are needed
         pause = seconds if folder is not None else math.inf
         hosts = [AgentHost(f"{name}/{i}", spec, store, pause) for i in range(spec.num)]
         _hosts[namespace, name] = hosts
@@ -253,7 +257,8 @@ def make_agents_here(
 
 
 def get_agent_here(namespace: str, name: str) -> LocalProxy:
-    """UnknownNameError for a name that there is not: nobody else would make it in the meantime."""
+    """Return a proxy of an agent in this process. Raises UnknownNameError without waiting, since no
+    other process could create it."""
     if (namespace, name) not in _hosts:
         raise UnknownNameError(
             "agent",
@@ -273,8 +278,8 @@ def _proxy(name: str, caller: str, host: AgentHost) -> LocalProxy:
 
 
 def refuse_other(name: str, existing: AgentSpec, wanted: AgentSpec) -> None:
-    """SettingError, which says what differs, where an agent of that name was made in another way.
-    Arrays, modules and functions are not compared."""
+    """Raise SettingError if an agent with this name was created with different arguments, and list
+    them. Arrays, modules and functions are not compared."""
     differing = []
     for field in ("sync", "num"):
         if getattr(existing, field) != getattr(wanted, field):

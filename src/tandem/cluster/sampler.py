@@ -1,5 +1,4 @@
-"""Acts for an algorithm and records what came of it, in blocks of steps that are learned from each
-by itself."""
+"""Acting for an algorithm, and recording steps in blocks that can be learned from independently."""
 
 from __future__ import annotations
 
@@ -21,18 +20,18 @@ from tandem.vector_actions import restored
 
 
 class SamplerConfig(NamedTuple):
-    """What a sampler is made of."""
+    """Configuration of a sampler."""
 
     algorithm_class: type[Algorithm]
     settings: Settings
     observation: Spec
     action: Leaf
-    steps: int  # of each environment in a block
-    lockstep: bool  # whether to wait until a block was learned from before going on
-    whole_blocks: bool  # whether only whole blocks are learned from
+    steps: int  # steps of each environment in a block
+    lockstep: bool  # whether to wait until a block has been learned from
+    whole_blocks: bool  # whether incomplete blocks are dropped
     seed: int
-    team_rewards: tuple[int, ...]  # the shape of a step's rewards of a team, () for none
-    team_rewards_required: bool  # whether their mean alone is refused
+    team_rewards: tuple[int, ...]  # shape of a team's rewards per step, () without a team
+    team_rewards_required: bool  # whether their mean alone is an error
 
 
 class Row(NamedTuple):
@@ -48,15 +47,15 @@ class Row(NamedTuple):
 
 
 class TrajectorySampler:
-    """Acts in n environments at once, n being that of the first observation; one is given and gets
-    one without that axis.
+    """Acts in n environments at once and records the steps. n is the size of the first batch of
+    observations; for a single observation without that axis, actions have none either.
 
-    `update` takes what came of the actions chosen last, and returns a Trajectory when `steps` steps
-    are together. Where an episode was not said to be over and the next observation is not what
-    followed, a limit cut it in between.
+    `update` takes the results of the last actions and returns a Trajectory after every `steps`
+    steps. An episode that was not reported as ended, but is followed by an unrelated observation,
+    counts as truncated.
 
-    after_restart: the first step may be one whose action a sampler that was lost had chosen; it is
-      left out.
+    after_restart: the first update may belong to an action that a lost sampler chose; it is
+    dropped.
     """
 
     def __init__(
@@ -75,20 +74,21 @@ class TrajectorySampler:
             action, config.algorithm_class.action_mode(config.settings, action)
         )
         self._rng = Generators(config.seed)(stream)
-        self.n = 0  # environments
-        # the agent's steps and who brings them, as told last; steps taken here since then
+        self.n = 0  # number of environments
+        # the agent's steps and members as last reported, and steps taken here since then
         self._agent_steps, self._members, self._steps = 0, 1, 0
         self._rows: list[Row] = []
         self._chosen: tuple[Tree, Array, dict[str, Array], Tree] | None = None
-        self._next_obs: Tree = None  # what followed the last step, and whether its episodes ended
+        self._next_obs: Tree = None  # the last observation, and whether its episodes ended
         self._ended: Array = None
-        self._state: Tree = ()  # the network's recurrent state
+        self._state: Tree = ()  # recurrent state
         self._initial: Tree = ()
 
-    # What the proxy calls
+    # Called by the proxy
 
     def choose_action(self, state: Tree) -> Array:
-        """The environment's action for one observation, or actions for a batch [n, ...] of them."""
+        """Return the environment's action for one observation, or actions for a batch [n, ...] of
+        them."""
         obs, single = rows_of(self.config.observation, state)
         n = len(leaves(obs)[0])
         if self.n not in (0, n):
@@ -109,7 +109,7 @@ class TrajectorySampler:
         action = np.array(chosen, self.config.action.dtype)
         extra = {k: _float32(v) for k, v in extra.items()}
         self._chosen = (tree_map(np.array, obs), action, extra, next_state)
-        env_action = self._to_environment(action.copy())  # an environment may write into it
+        env_action = self._to_environment(action.copy())  # the environment may modify it
         return restored(self.config.action)(env_action[0] if single else env_action)
 
     def update(
@@ -121,19 +121,26 @@ class TrajectorySampler:
         done: Array,
         truncated: Array = None,
     ) -> Trajectory | None:
-        """One step of each environment: the observation that choose_action was given last, the
-        action it gave, the reward (or those of each agent of a team), the observation after it,
-        whether the episode is over, and, if known, whether only a limit ended it. A Trajectory when
-        a block is full, else None.
+        """Record one step of each environment. Returns a Trajectory when a block is full, else
+        None.
 
-        Without `truncated`, `done` means that it terminated. NonFiniteError for NaN or infinity
-        in rewards or observations."""
+        Args:
+            state: The observation that was last passed to choose_action.
+            action: The action that it returned.
+            reward: The reward, or the rewards of each agent of a team.
+            next_state: The next observation.
+            done: Whether the episode ended. Without `truncated`, it counts as terminated.
+            truncated: Whether only a limit ended the episode, if known.
+
+        Raises:
+            NonFiniteError: for NaN or infinity in rewards or observations.
+        """
         obs, _ = rows_of(self.config.observation, state)
         if self._after_restart and self._chosen is None:
             self._after_restart = False
             return None
         next_obs = tree_map(np.array, rows_of(self.config.observation, next_state)[0])
-        # an environment may have written what followed into the observation itself
+        # the environment may have written the next observation into the same array
         given = self._chosen is not None and _equal_rows(obs, self._chosen[0])
         if self._chosen is None or not (given | _equal_rows(obs, next_obs)).all():
             raise SettingError(
@@ -163,28 +170,28 @@ class TrajectorySampler:
         return self._block() if len(self._rows) == self.config.steps else None
 
     def finish(self) -> Trajectory | None:
-        """The steps that are not a block yet, filled up with rows that are not valid; None where
-        there are none, or where only whole blocks are learned from."""
+        """Return the steps of the incomplete block, padded with invalid rows; None if there are
+        none, or if incomplete blocks are dropped."""
         if not self._rows or self.config.whole_blocks:
             self._rows, self._chosen = [], None
             return None
         return self._block()
 
     def set_progress(self, progress: dict[str, int]) -> None:
-        """How many steps the agent has had ("env_steps"), and how many runners bring them
+        """Set the number of the agent's steps so far ("env_steps") and of runners that send steps
         ("members")."""
         self._agent_steps, self._steps = int(progress["env_steps"]), 0
         self._members = max(1, int(progress["members"]))
 
     def load(self, param: dict[str, dict[str, Array]]) -> None:
-        """Newer weights of the networks that act."""
+        """Load newer weights into the acting networks."""
         for role, weights in param.items():
             self.networks[role].load(weights)
 
-    # Inside
+    # Internal
 
     def _note_silent_cuts(self, obs: Tree) -> None:
-        """An episode that went on, by what was said, and now shows something else was cut."""
+        """Truncate episodes that did not end but are followed by an unrelated observation."""
         if self._next_obs is None:
             return
         cut = ~self._ended & ~_equal_rows(obs, self._next_obs)
@@ -196,12 +203,12 @@ class TrajectorySampler:
             self._state = reset_where(self._state, self._initial, cut)
 
     def _begin_block(self) -> None:
-        """Chooses who acts in the next block, and draws the randomness for it."""
+        """Select the actor for the next block, and sample its randomness."""
         config, rng = self.config, self._rng
         shape, settings = (config.steps, self.n), config.settings
         begin = self._agent_steps + self._steps * self._members
         self._first_state = self._state
-        # who acts in this block, with what randomness
+        # the actor of this block, and its noise
         self._acting: tuple[PolicyActor | RandomActor, Tree]
         if begin < settings.learning_starts:
             self._acting = (self.random_actor, self.random_actor.noise(rng, shape))
@@ -212,8 +219,8 @@ class TrajectorySampler:
         self._acting = (self.actor, draw_noise(settings, config.action, rng, shape, progress))
 
     def _rewards(self, reward: Array) -> tuple[Array, dict[str, Array]]:
-        """Returns the rewards [n], and in a dict those of each agent [n, A] where there is a
-        team."""
+        """Return the mean rewards [n], and a dict with the rewards of each agent [n, A] if there is
+        a team."""
         x, shape = np.asarray(reward, np.float32), self.config.team_rewards
         if shape and x.shape in (shape, (self.n, *shape)):
             x = x.reshape(self.n, *shape)
@@ -230,13 +237,13 @@ class TrajectorySampler:
         return x, {"rewards": np.repeat(x[:, None], shape[0], 1)} if shape else {}
 
     def _block(self) -> Trajectory:
-        """The recorded steps as a Trajectory [T, n, ...]. An episode that goes on after the last
-        row is cut there."""
+        """Return the recorded steps as a Trajectory [T, n, ...]. An episode that continues after
+        the last row is cut there."""
         rows, self._rows = self._rows, []
         count, missing = len(rows), self.config.steps - len(rows)
         terminated = np.array([r.terminated for r in rows])
         last = terminated | np.array([r.truncated for r in rows])
-        if not self.config.whole_blocks:  # what comes next may stand elsewhere in a replay buffer
+        if not self.config.whole_blocks:  # the next block may be elsewhere in a replay buffer
             last[-1] = True
         t, env = np.nonzero(last)
         cuts = Cuts(
@@ -261,14 +268,15 @@ class TrajectorySampler:
 
 
 def join_blocks(blocks: list[Trajectory]) -> Trajectory:
-    """Blocks [T, 1, ...] side by side, with the extras that all of them have."""
+    """Concatenate blocks [T, 1, ...] along the environment axis, with the extras that all of them
+    have."""
     names = sorted(set.intersection(*(set(block.extra) for block in blocks)))
     alike = [block._replace(extra={k: block.extra[k] for k in names}) for block in blocks]
     return join_environments(alike, range(len(alike)))
 
 
 def _equal_rows(one: Tree, other: Tree) -> Array:
-    """Which rows of two observations [n, ...] are equal, [n]."""
+    """Return which rows of two observations [n, ...] are equal, [n]."""
     pairs = zip(leaves(one), leaves(other), strict=True)
     return np.logical_and.reduce([(a == b).reshape(len(a), -1).all(1) for a, b in pairs])
 
