@@ -1,2 +1,2 @@
-"""The API for programs written for drlbox: `make_trainer` and `make_evaluator`, with its arguments
-and defaults. May import any package but `examples`."""
+"""The API for programs written for drlbox: `make_trainer` and `make_evaluator`, with drlbox's
+arguments and defaults. May import any package but `examples`."""

@@ -1,5 +1,5 @@
-"""The documented arguments of `make_trainer` and `make_evaluator`: their defaults, which settings
-of ours they become, and what is checked before anything is made of them."""
+"""Documented arguments of `make_trainer` and `make_evaluator`: their defaults, the tandem settings
+that they translate to, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arguments = dict[str, Any]  # by name
 Maker = Callable[[Any], Any]
 A = TypeVar("A")
 
-# The algorithms whose arguments are documented: the documented name -> ours.
+# Algorithms with documented arguments: documented name -> tandem's name.
 DOCUMENTED = {"a3c": "a3c", "acer": "acer", "impala": "impala", "dqn": "nstep_q"}
 NOISE = {None: "no", "ig": "independent", "fg": "factorised"}
 REPLAY = {
@@ -26,13 +26,13 @@ REPLAY = {
     "evict_rule": "evict",
 }
 OPTIMIZER = {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"}
-# The documented algorithms' defaults for entries of a dict that are not given.
+# The documented algorithms' defaults for missing entries of a dict.
 ENTRIES: dict[str, Arguments] = {
     "replay_kwargs": {"maxlen": 1000, "minlen": 100},
     "opt_kwargs": {"learning_rate": 1e-4, "epsilon": 1e-4},
 }
 PATHS = "load_model", "save_dir"
-# Types of arguments that are neither numbers nor truth values, None aside, and how to say them.
+# Types of arguments other than numbers and booleans, except None, and their descriptions.
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("feature_maker", "model_maker", "state_to_input"), (Callable, "a function")),
     **dict.fromkeys(("replay_kwargs", "opt_kwargs", "load_model_custom"), (dict, "a dict")),
@@ -43,14 +43,14 @@ WORDS = {"bool": "True or False", "int": "a whole number", "float": "a number"}
 
 
 def becomes(setting: str | Callable[[Any], Arguments], default: Any) -> Any:
-    """Returns the field of a documented argument: its default, and the setting that it becomes, or
-    a function from its value to settings by name."""
+    """Return the dataclass field of a documented argument, with its default, and the setting that
+    it translates to or a function from its value to settings by name."""
     return field(default=default, metadata={"becomes": setting})
 
 
 def _renamed(argument: str, names: Mapping[str, str]) -> Callable[[Arguments | None], Arguments]:
-    """Returns a function from a dict of documented entries to settings. It raises UnknownNameError
-    for an entry that is not in `names`."""
+    """Return a function that translates a dict of documented entries to settings. It raises
+    UnknownNameError for an entry that is not in `names`."""
 
     def settings(entries: Arguments | None) -> Arguments:
         for name in entries or {}:
@@ -67,26 +67,26 @@ def _replay(kind: str | None) -> Arguments:
 
 @dataclass(frozen=True)
 class SharedArguments:
-    """Arguments of trainers and evaluators."""
+    """Arguments that trainers and evaluators share."""
 
-    env_maker: Callable[[], Any] | None = None  # makes a Gymnasium environment
-    state_to_input: Maker | None = None  # from an observation to what the network takes
+    env_maker: Callable[[], Any] | None = None  # creates a Gymnasium environment
+    state_to_input: Maker | None = None  # converts an observation to the network's input
     load_model: str | Path | None = None  # a run's folder or checkpoint, or a .keras or .h5 file
-    load_model_custom: Arguments | None = None  # classes for that file
-    verbose: bool = False  # print how it goes
+    load_model_custom: Arguments | None = None  # custom classes in that file
+    verbose: bool = False  # print progress
     # observation space -> (Input, feature) or (Input, (feature, feature)). Evaluators need it, or
     # model_maker, only for a checkpoint of such a network.
     feature_maker: Maker | None = None
-    model_maker: Maker | None = None  # environment -> whole model; wins over feature_maker
+    model_maker: Maker | None = None  # environment -> full model; overrides feature_maker
 
 
 @dataclass(frozen=True)
 class TrainerArguments(SharedArguments):
-    """Arguments of all trainers; defaults as documented."""
+    """Arguments that all trainers share, with the documented defaults."""
 
-    # actor-learners; None: as many as there are cores, where the algorithm has them
+    # actor-learners; None: one per core if the algorithm supports them
     num_parallel: int | None = None
-    port_begin: int = 2220  # not needed: nothing listens here
+    port_begin: int = 2220  # ignored: no port is opened
     discount: float = becomes("gamma", 0.99)
     train_steps: int = becomes("steps", 1_000_000)
     rollout_maxlen: int = becomes("rollout", 32)
@@ -96,7 +96,7 @@ class TrainerArguments(SharedArguments):
     replay_ratio: float = becomes("replay_ratio", 4)
     replay_kwargs: Arguments | None = becomes(_renamed("replay_kwargs", REPLAY), None)
     replay_priority_type: str = becomes("priority", "differential")
-    optimizer: Any = becomes("optimizer", "adam")  # or an instance of the framework's
+    optimizer: Any = becomes("optimizer", "adam")  # or an optimizer object of the framework
     opt_clip_norm: float = becomes("max_grad_norm", 40.0)
     opt_kwargs: Arguments | None = becomes(_renamed("opt_kwargs", OPTIMIZER), None)
     noisynet: Literal["ig", "fg"] | None = becomes(lambda kind: {"noisy": NOISE[kind]}, None)
@@ -105,7 +105,7 @@ class TrainerArguments(SharedArguments):
     catch_signal: bool = False
 
     def implied(self, processes: int) -> Arguments:
-        """Returns the settings that no argument sets, or several together."""
+        """Return settings that no single argument sets."""
         return {"reduction": "sum"}
 
 
@@ -142,9 +142,9 @@ class DQNArguments(TrainerArguments):
     sync_target_interval: int = becomes("target_updates", 1000)
 
     def implied(self, processes: int) -> Arguments:
-        """Epsilon as a schedule, whose fraction is of the run. Its steps are those of one process,
-        the run's are those of all."""
-        # max: train_steps=0 is refused with the other settings, not here
+        """Return epsilon as a schedule over a fraction of the run. policy_eps_decay_steps counts
+        the steps of one process, train_steps those of all."""
+        # max: train_steps=0 raises an error with the other settings
         fraction = self.policy_eps_decay_steps * processes / max(1, self.train_steps)
         epsilon = f"{self.policy_eps_start!r}:{self.policy_eps_end!r}:{fraction!r}"
         return {"reduction": "sum", "epsilon": epsilon}
@@ -152,15 +152,15 @@ class DQNArguments(TrainerArguments):
 
 @dataclass(frozen=True)
 class EvaluatorArguments(SharedArguments):
-    """Arguments of evaluators; defaults as documented."""
+    """Arguments of evaluators, with the documented defaults."""
 
-    render_timestep: float | None = None  # seconds between two calls of env.render()
+    render_timestep: float | None = None  # seconds between calls of env.render()
     render_end: bool = False
     num_episodes: int = 20
     policy_type: Literal["stochastic", "greedy"] = "stochastic"
-    policy_eps: float = 0.0  # probability of a random action, where policy_type is greedy
+    policy_eps: float = 0.0  # probability of a random action if policy_type is greedy
     seed: int = 0
-    # of an episode, which is cut then; 0: twice the environment's limit, 5,000 at least
+    # limit per episode; 0: twice the environment's limit, at least 5,000
     max_steps: int = 0
 
 
@@ -173,8 +173,8 @@ TRAINERS: dict[str, type[TrainerArguments]] = {
 
 
 def documented(kind: type[TrainerArguments], error: SettingError) -> SettingError:
-    """Returns what was said of settings with the arguments that they come from, by whose names
-    alone a documented trainer can be told otherwise."""
+    """Return an error about settings that also names the arguments they come from, since a
+    documented trainer accepts only these."""
     names = {
         "replay": "replay_type",
         "noisy": "noisynet",
@@ -194,9 +194,9 @@ def documented(kind: type[TrainerArguments], error: SettingError) -> SettingErro
 
 
 def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = frozenset()) -> A:
-    """Returns the arguments as an instance of `kind`, without those named in `more`, which are
-    known but not its fields. Raises UnknownNameError for any other name, and SettingError for a
-    value of the wrong type; `where` begins their messages."""
+    """Return the arguments as an instance of `kind`, without those in `more`, which are valid but
+    no fields of it. Raises UnknownNameError for any other name, and SettingError for a value of the
+    wrong type; their messages begin with `where`."""
     annotations = {f.name: str(f.type) for f in fields(kind)}  # type: ignore[arg-type]
     for name in arguments:
         if name not in annotations.keys() | more:
@@ -214,7 +214,7 @@ def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = fr
 
 
 def _misfit(name: str, annotation: str, value: Any) -> str:
-    """Returns what an argument has to be, where its value is something else; "" where it fits."""
+    """Return the expected value of an argument with the wrong type; "" if the value is valid."""
     if name == "noisynet":
         return "" if value in list(NOISE) else "None, 'ig' or 'fg'"
     if name in KINDS:

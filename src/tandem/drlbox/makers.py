@@ -1,13 +1,13 @@
-"""`make_trainer` and `make_evaluator`: training and evaluation by the arguments that drlbox
+"""`make_trainer` and `make_evaluator`: training and evaluation with the arguments that drlbox
 documents.
 
     make_trainer("a3c", env_maker=lambda: gymnasium.make("CartPole-v1"),
                  feature_maker=my_feature).run()
 
-For a3c, acer, impala and dqn all documented arguments have their documented defaults; losses are
-summed over a batch, as those defaults (step size, norm of clipping) assume. Other algorithms take
-the arguments that they share with these, with their own defaults, and any setting of theirs by its
-name.
+a3c, acer, impala and dqn have all documented arguments with their documented defaults. Their losses
+are summed over a batch, as the default learning rate and gradient norm assume. Other algorithms
+accept the arguments that they share with these, with their own defaults, and any of their settings
+by name.
 """
 
 from __future__ import annotations
@@ -54,27 +54,32 @@ from tandem.streams import say
 from tandem.types import Array, Tree, tree_map
 
 OPTIONS = {f.name for f in fields(Options)}
-OURS = {"seed", "framework"}  # arguments of `tandem.train` that trainers take as well
+OURS = {"seed", "framework"}  # arguments of `tandem.train` that trainers accept, too
 
 
 def make_trainer(algorithm: str, **arguments: Any) -> Trainer:
-    """A trainer; `run()` trains. algorithm: "a3c", "acer", "impala", "dqn" (multi-step Q-learning),
-    or any other of ours.
+    """Return a trainer, whose `run()` trains.
 
-    Raises UnknownNameError for an algorithm or an argument that there is not, SettingError for
-    values that do not fit.
+    Args:
+        algorithm: "a3c", "acer", "impala", "dqn" (multi-step Q-learning), or any other algorithm of
+            tandem.
+        **arguments: drlbox's arguments.
+
+    Raises:
+        UnknownNameError: for an unknown algorithm or argument.
+        SettingError: for invalid values.
     """
     return Trainer(algorithm, arguments)
 
 
 def make_evaluator(algorithm: str, **arguments: Any) -> Evaluator:
-    """An evaluator; `run()` plays, and returns what it measured. algorithm: "ac" (for a3c and
-    impala), "acer", "dqn", or any other of ours."""
+    """Return an evaluator, whose `run()` plays and returns an Evaluation. algorithm: "ac" (for a3c
+    and impala), "acer", "dqn", or any other algorithm of tandem."""
     return Evaluator(algorithm, arguments)
 
 
 class Trainer:
-    """What make_trainer returns."""
+    """Trainer, as returned by make_trainer."""
 
     def __init__(self, algorithm: str, arguments: Arguments) -> None:
         self.name = _as_known(algorithm)
@@ -86,10 +91,10 @@ class Trainer:
         more = OPTIONS | OURS | (set() if self.documented else self.names)
         kind = TRAINERS.get(self.name, TrainerArguments)
         self.arguments = checked(kind, f"make_trainer({algorithm!r})", arguments, more)
-        self.given = arguments  # those that were not left to their defaults
+        self.given = arguments  # arguments not left to their defaults
 
     def run(self) -> trainer.Result:
-        """Trains, and returns the agent, its folder (None without save_dir) and its evaluation."""
+        """Train, and return the agent, its folder (None without save_dir) and its evaluation."""
         a, settings = self.arguments, self.settings()
         env_maker = _env_maker(a)
         network = _network(a, self.algorithm)
@@ -119,7 +124,8 @@ class Trainer:
         return trainer.complete(run)
 
     def _without_idle(self, settings: Arguments) -> Arguments:
-        """The settings, less documented defaults that nobody gave and that do nothing here."""
+        """Return the settings without documented defaults that the user did not give and that have
+        no effect."""
         given = set[str]()
         for f in fields(self.arguments):
             if f.name in self.given and (setting := f.metadata.get("becomes", f.name)):
@@ -127,7 +133,7 @@ class Trainer:
                 given |= set(setting(value)) if callable(setting) else {setting}
         kind = algorithms.get(self.algorithm).Settings
         own, left = {n: x for n, x in settings.items() if n in hints_of(kind)}, set[str]()
-        if not isinstance(own.get("optimizer", ""), str):  # one of the framework's
+        if not isinstance(own.get("optimizer", ""), str):  # an optimizer object
             del own["optimizer"]
             left |= set(OF_OPTIMIZERS)
         left |= idle(apply(kind(), own)).keys()
@@ -135,7 +141,7 @@ class Trainer:
         return {n: x for n, x in settings.items() if n not in left}
 
     def processes(self) -> int:
-        """Returns how many processes learn."""
+        """Return the number of processes that learn."""
         if self.arguments.num_parallel is not None:
             return self.arguments.num_parallel
         asked = self.given.get("learners", "auto")
@@ -144,14 +150,16 @@ class Trainer:
         return choice.cores() if asked == "auto" else asked
 
     def settings(self) -> Arguments:
-        """Returns the arguments as settings of the algorithm and options of the run, by name.
+        """Return the arguments as settings of the algorithm and options of the run, by name.
 
-        Raises SettingError for an argument that the algorithm has no setting for."""
+        Raises:
+            SettingError: for an argument without a corresponding setting.
+        """
         becomes = {
             f.name: f.metadata["becomes"] for f in fields(self.arguments) if "becomes" in f.metadata
         }
-        # a documented algorithm has the documented defaults; another keeps its own, and where it
-        # has a setting of the same name, that one is meant
+        # a documented algorithm has the documented defaults; another keeps its own, and a setting
+        # of the same name takes precedence
         translated = list(becomes)
         if not self.documented:
             translated = [n for n in self.given if n in becomes and n not in self.names]
@@ -179,7 +187,7 @@ class Trainer:
 
 
 class Evaluator:
-    """What make_evaluator returns."""
+    """Evaluator, as returned by make_evaluator."""
 
     def __init__(self, algorithm: str, arguments: Arguments) -> None:
         self.name = _as_known(algorithm)
@@ -209,7 +217,7 @@ class Evaluator:
             )
 
     def run(self) -> Evaluation:
-        """Plays num_episodes episodes one after the other, and returns their Evaluation."""
+        """Play num_episodes episodes one after the other, and return their Evaluation."""
         a = self.arguments
         with opening(int(np.random.default_rng(a.seed).integers(2**31))):
             (made,) = with_masks([_env_maker(a)()])
@@ -235,7 +243,7 @@ class Evaluator:
         return evaluation
 
     def agent(self, env: gymnasium.Env) -> Agent:
-        """Returns the agent to evaluate: of a checkpoint, or around a Keras model."""
+        """Return the agent to evaluate, from a checkpoint or a Keras model."""
         a, path = self.arguments, str(self.arguments.load_model)
         if not path.endswith(own_networks.KERAS_FILES):
             agent = trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
@@ -262,7 +270,7 @@ class Evaluator:
     def _play(
         self, env: gymnasium.Env, agent: Agent, rng: np.random.Generator, seed: int
     ) -> tuple[float, int]:
-        """Returns the undiscounted return of one episode and its length."""
+        """Return the undiscounted return of one episode and its length."""
         a, score, length, over = self.arguments, 0.0, 0, False
         obs, _ = reset(env, seed=seed)
         while not over:
@@ -277,7 +285,7 @@ class Evaluator:
         return score, length
 
     def _action(self, agent: Agent, obs: Tree, rng: np.random.Generator) -> Array:
-        """Returns the action for one observation, by policy_type and policy_eps."""
+        """Return the action for one observation, according to policy_type and policy_eps."""
         a, action = self.arguments, agent.action
         greedy = a.policy_type == "greedy"
         if greedy and action.kind == "box":
@@ -289,7 +297,7 @@ class Evaluator:
         rows = tree_map(lambda x: np.asarray(x)[None], obs)
         if greedy and rng.random() < a.policy_eps:
             return action.start + evenly(rng.random((1, action.width)), rows, action)[0]
-        if not greedy and agent.algorithm.valued:  # a softmax of the values
+        if not greedy and agent.algorithm.valued:  # sample from a softmax of the values
             (network,) = agent.networks.values()
             values: Any = agent.algorithm.distribution(agent.settings, action)
             out = masked(values.of(network, rows), rows, action)
@@ -298,13 +306,13 @@ class Evaluator:
 
 
 def _as_known(algorithm: Any) -> str:
-    """The name of an algorithm, in lower case unless an installed package's has capitals."""
+    """Return the name of an algorithm, in lower case unless a registered name has capitals."""
     name = str(algorithm)
     return name if name in algorithms.names() else name.lower()
 
 
 def numbered(folder: Path, env: str) -> Path:
-    """Returns folder/<env>-run<k>, where k is one more than the largest there is."""
+    """Return folder/<env>-run<k>, where k is one more than the largest existing number."""
     name = env.replace("/", "-").replace(":", "-")
     matches = [
         re.fullmatch(rf"{re.escape(name)}-run(\d+)", p.name) for p in folder.glob(f"{name}-run*")
@@ -313,7 +321,8 @@ def numbered(folder: Path, env: str) -> Path:
 
 
 class _Converted(gymnasium.wrappers.TransformObservation):  # type: ignore[misc]
-    """Gymnasium's own passes `options` to environments whose `reset` does not take any."""
+    """TransformObservation that passes no `options` to `reset`, as some environments do not accept
+    them."""
 
     def reset(self, **kwargs: Any) -> Any:
         obs, info = self.env.reset(**kwargs)
@@ -321,7 +330,7 @@ class _Converted(gymnasium.wrappers.TransformObservation):  # type: ignore[misc]
 
 
 def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
-    """Returns a maker of environments whose observations are what the network takes."""
+    """Return a function that creates environments whose observations are inputs of the network."""
     if a.env_maker is None:
         raise SettingError(
             "env_maker was not given.",
@@ -336,14 +345,14 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
     dtype = example.dtype if example.dtype == np.uint8 else np.dtype(np.float32)
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     space = gymnasium.spaces.Box(low, high, example.shape, dtype.type)
-    # bytes are not cast: what does not fit into them is refused where environments are stepped
+    # uint8 is not cast: values that do not fit raise an error when environments are stepped
     cast = None if dtype == np.uint8 else dtype
     return lambda: _Converted(make(maker), lambda x: np.asarray(convert(x), cast), space)
 
 
 def _network(a: SharedArguments, algorithm: str) -> Any:
-    """Returns `network=` of a run: a file's model, what model_maker or feature_maker makes, or None
-    for the default network."""
+    """Return the `network` argument of a run: the model from a file, from model_maker or
+    feature_maker, or None for the default network."""
     path, env_maker = str(a.load_model or ""), a.env_maker
     model_maker, feature_maker = a.model_maker, a.feature_maker
     if path.endswith(own_networks.KERAS_FILES):
@@ -362,8 +371,8 @@ def _network(a: SharedArguments, algorithm: str) -> Any:
 
 
 def _with_plain_numbers(env: gymnasium.Env) -> gymnasium.Env:
-    """Returns the environment, whose number of actions is now Python's: Keras 3 builds no layer of
-    np.int64 units."""
+    """Return the environment with its number of actions as a Python int, since Keras 3 builds no
+    layer with np.int64 units."""
     if hasattr(env.action_space, "n"):
         env.action_space.n = int(env.action_space.n)
     return env

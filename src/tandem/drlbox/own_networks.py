@@ -1,5 +1,5 @@
-"""What a user's `feature_maker` or `model_maker` returns, as `network=` takes it; and models read
-from Keras's own files."""
+"""Conversion of networks from a user's `feature_maker` or `model_maker` to `network=`, and models
+read from Keras files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ KERAS_FILES = (".keras", ".h5", ".hdf5")
 
 
 def body(network: Any) -> Any:
-    """The body, or the pair of bodies, of (Keras input, feature or pair of features); or of torch,
-    a module or a pair."""
+    """Return the feature extractor, or pair of feature extractors, for (Keras input, feature or
+    pair of features), or for a torch module or a pair of modules."""
     if network in ((), []):
         raise _unfit("feature_maker", f"{network}", "a feature, or a pair of features")
     if _keras(network[0] if isinstance(network, (tuple, list)) else network) and not hasattr(
@@ -35,8 +35,7 @@ def body(network: Any) -> Any:
 
 
 def whole(network: Any) -> Any:
-    """A model that puts its outputs out side by side, of one that puts them out one by one; Keras
-    or torch."""
+    """Return a Keras or torch model with its outputs concatenated."""
     if _keras(network):
         outputs = list(getattr(network, "outputs", []))
         if len(outputs) < 2:
@@ -52,15 +51,16 @@ def whole(network: Any) -> Any:
 
 
 def read(path: str, custom: dict[str, Any] | None) -> Any:
-    """The model in a .keras or .h5 file, of Keras's own layers and the classes in `custom`. No code
-    from the file runs.
+    """Read the model in a .keras or .h5 file, with Keras's own layers and the classes in `custom`.
+    No code from the file is executed.
 
-    Raises CheckpointError where it cannot be read so, EngineError where Keras is not installed."""
+    Raises CheckpointError if it cannot be read, EngineError if Keras is not installed.
+    """
     with needs("Keras 3", f"to read {path}", "pip install 'tandem-rl[jax]'"):
         import keras
     try:
         return keras.saving.load_model(path, custom_objects=custom, compile=False, safe_mode=True)
-    except Exception as error:  # Keras has many
+    except Exception as error:  # Keras raises many types
         raise CheckpointError(
             f"{path} could not be read as a Keras model ({type(error).__name__}: "
             f"{str(error)[:200]}).",
@@ -71,12 +71,12 @@ def read(path: str, custom: dict[str, Any] | None) -> Any:
 
 
 def read_whole(path: str, custom: dict[str, Any] | None) -> Any:
-    """Returns the model in a .keras or .h5 file, with its outputs side by side."""
+    """Return the model in a .keras or .h5 file, with its outputs concatenated."""
     return whole(read(path, custom))
 
 
 def forward(model: Any) -> Callable[[Any], Any]:
-    """The model as a function, NumPy in and out."""
+    """Return the model as a function with NumPy inputs and outputs."""
     from tandem.backends.keras_frozen import FrozenModel
 
     return FrozenModel(model, [v.numpy() for v in model.variables])
