@@ -1,5 +1,5 @@
-"""Exploration that can be used alone: policies over action values, and noise for actions that are
-numbers. May import the lowest layer and `math`."""
+"""Standalone exploration: policies over action values, and noise for continuous actions. May import
+the lowest layer and `math`."""
 
 from tandem.exploration.noise import (
     AnnealedGaussianProcess,

@@ -1,4 +1,4 @@
-"""Random processes that are added to an action: what explores where actions are numbers."""
+"""Random processes that are added to continuous actions for exploration."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from tandem.types import Array, JSONDict
 
 
 class RandomProcess(Seeded, ABC):
-    """A process in time."""
+    """Base class of noise processes in time."""
 
     @abstractmethod
     def sample(self) -> Array:
-        """The noise of the next step, [size] float64."""
+        """Return the noise of the next step, [size] float64."""
 
     @abstractmethod
     def reset_states(self) -> None:
-        """Before an episode: forgets where the process is. Annealing goes on."""
+        """Reset the process before an episode. Annealing continues."""
 
 
 class AnnealedGaussianProcess(RandomProcess):
-    """What Gaussian processes share: a deviation that falls linearly from `sigma` to `sigma_min`
-    over `n_steps_annealing` samples, then stays; constant without `sigma_min`."""
+    """Base class of Gaussian processes. Their standard deviation falls linearly from `sigma` to
+    `sigma_min` over `n_steps_annealing` samples and then stays; it is constant without
+    `sigma_min`."""
 
     def __init__(
         self,
@@ -72,8 +73,7 @@ class AnnealedGaussianProcess(RandomProcess):
 
 
 class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
-    """Independent samples of N(mu, current_sigma^2). size: how many numbers an action is, or its
-    shape."""
+    """Independent samples from N(mu, current_sigma^2). size: dimension or shape of an action."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
         self.size = size
 
     def reset_states(self) -> None:
-        """Nothing to forget: samples are independent."""
+        """Do nothing: samples are independent."""
 
     def sample(self) -> Array:
         noise = self.rng.normal(self.mu, self.current_sigma, self.size)
@@ -97,9 +97,9 @@ class GaussianWhiteNoiseProcess(AnnealedGaussianProcess):
 
 
 class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
-    """x <- x + theta (mu - x) dt + current_sigma sqrt(dt) N(0, 1): noise that goes on from where it
-    was (Uhlenbeck & Ornstein 1930; for control, Lillicrap et al. 2016, arXiv:1509.02971, section
-    7). Episodes begin at N(mu, current_sigma^2)."""
+    """Temporally correlated noise: x <- x + theta (mu - x) dt + current_sigma sqrt(dt) N(0, 1)
+    (Uhlenbeck & Ornstein 1930; for control, Lillicrap et al. 2016, arXiv:1509.02971, section 7).
+    Episodes start from N(mu, current_sigma^2)."""
 
     def __init__(
         self,

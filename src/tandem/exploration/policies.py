@@ -1,8 +1,7 @@
-"""How an action is chosen from one number for each action that there is.
+"""Policies that choose an action from one value per action.
 
-Every policy has `choose(values, step)`, over any leading axes, and `select_action` for a single
-vector. Its randomness is its
-own: `rng`, a NumPy generator, seeded when the policy is made.
+Every policy has `choose(values, step)`, which works over any leading axes, and `select_action` for
+a single vector. Each has its own NumPy generator `rng`, seeded when the policy is created.
 """
 
 from __future__ import annotations
@@ -22,16 +21,15 @@ CLIP = (-500.0, 500.0)
 
 
 class Policy(Seeded, ABC):
-    """Chooses actions."""
+    """Base class of policies."""
 
     @abstractmethod
     def choose(self, values: Array, step: int = 0) -> Array:
-        """Actions [...], int64, from values [..., n]; `step` counts the steps of training from
-        0."""
+        """Return actions [...], int64, for values [..., n]. `step` counts training steps from 0."""
 
     def select_action(self, values: Array, step: int = 0) -> int:
-        """The action, 0 to n - 1, for one vector [n] of values. NonFiniteError where they are not
-        finite, SettingError where this is no vector."""
+        """Return the action, 0 to n - 1, for one vector [n] of values. Raises NonFiniteError if
+        they are not finite, SettingError if this is not a vector."""
         values = np.asarray(values)
         if values.ndim != 1 or not values.size:
             raise SettingError(
@@ -42,22 +40,22 @@ class Policy(Seeded, ABC):
         return int(self.choose(values, step))
 
     def _or_random(self, eps: float, best: Array, values: Array) -> Array:
-        """`best`, or with probability eps any action."""
-        if best.size == 1:  # the same numbers, drawn three times as fast
+        """Return `best`, or with probability eps a uniformly random action."""
+        if best.size == 1:  # the same random numbers, three times as fast
             explore, action = self.rng.random() < eps, self.rng.integers(values.shape[-1])
             return np.full(best.shape, action) if explore else best
         explore = self.rng.random(best.shape) < eps
         return np.where(explore, self.rng.integers(values.shape[-1], size=values.shape[:-1]), best)
 
     def _draw(self, probabilities: Array) -> Array:
-        """Actions [...] drawn by probabilities [..., n]."""
+        """Sample actions [...] with probabilities [..., n]."""
         ends = np.cumsum(probabilities, -1)
         at = self.rng.random((*ends.shape[:-1], 1)) * ends[..., -1:]
         return (ends <= at).sum(-1).clip(max=ends.shape[-1] - 1)
 
 
 class SoftmaxPolicy(Policy):
-    """Draws by the probabilities that the network gives; its last layer is a softmax."""
+    """Samples from the probabilities that the network outputs; its last layer is a softmax."""
 
     def choose(self, values: Array, step: int = 0) -> Array:
         p = _finite(self, values)
@@ -70,20 +68,21 @@ class SoftmaxPolicy(Policy):
         return self._draw(p)
 
     def select_action(self, values: Any, step: Any = 0) -> int:
-        """The action for one vector of probabilities. As documented elsewhere, select_action(n,
-        probabilities) is the same."""
+        """Return the action for one vector of probabilities. select_action(n, probabilities), as
+        documented elsewhere, is equivalent."""
         return super().select_action(step if np.ndim(values) == 0 else values)
 
 
 class GreedyQPolicy(Policy):
-    """The action of the highest value; of equal ones the first."""
+    """Chooses the action with the highest value; the first of equal ones."""
 
     def choose(self, values: Array, step: int = 0) -> Array:
         return _finite(self, values).argmax(-1)
 
 
 class EpsGreedyQPolicy(Policy):
-    """Any action with probability `eps`, else the best (Sutton & Barto 2018, section 2.2)."""
+    """Chooses a random action with probability `eps`, else the best (Sutton & Barto 2018, section
+    2.2)."""
 
     def __init__(self, eps: float = 0.1, seed: Seed = None) -> None:
         super().__init__(seed)
@@ -95,8 +94,9 @@ class EpsGreedyQPolicy(Policy):
 
 
 class AdaptiveEpsGreedyPolicy(Policy):
-    """Any action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate step), else the
-    best. `eps` is that of the last step; one that is assigned stays, until None is."""
+    """Chooses a random action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate
+    step), else the best. `eps` is that of the last step; an assigned value stays until None is
+    assigned."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class AdaptiveEpsGreedyPolicy(Policy):
         self.initial_eps = _within("initial_eps", initial_eps, 0.0, 1.0)
         self.min_eps = _within("min_eps", min_eps, 0.0, 1.0)
         self.decay_rate = _within("decay_rate", decay_rate, 0.0)
-        self.fixed: float | None = None  # what was assigned to eps
+        self.fixed: float | None = None  # assigned to eps
         self._decayed = self.initial_eps
 
     @property
@@ -132,12 +132,13 @@ class AdaptiveEpsGreedyPolicy(Policy):
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
-        self.fixed = state.get("fixed", self.fixed)  # older files have neither
+        self.fixed = state.get("fixed", self.fixed)  # missing in older files
         self._decayed = state.get("decayed", self._decayed)
 
 
 class BoltzmannQPolicy(Policy):
-    """Draws by softmax(values / tau), the quotient clipped (Sutton & Barto 2018, section 2.8)."""
+    """Samples from softmax(values / tau), with the quotient clipped (Sutton & Barto 2018, section
+    2.8)."""
 
     def __init__(
         self, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None
@@ -151,8 +152,8 @@ class BoltzmannQPolicy(Policy):
 
 
 class MaxBoltzmannQPolicy(BoltzmannQPolicy):
-    """As `BoltzmannQPolicy` with probability `eps`, else the best (Wiering 1999, "Explorations in
-    efficient reinforcement learning", section 4.2)."""
+    """Samples like `BoltzmannQPolicy` with probability `eps`, else chooses the best action (Wiering
+    1999, "Explorations in efficient reinforcement learning", section 4.2)."""
 
     def __init__(
         self,
@@ -171,16 +172,17 @@ class MaxBoltzmannQPolicy(BoltzmannQPolicy):
 
 
 class BoltzmannGumbelQPolicy(Policy):
-    """The highest of values + C / sqrt(count) Gumbel noise; `count` says how often an action was
-    taken, and begins at 1 (Cesa-Bianchi et al. 2017, arXiv:1705.10257, section 4)."""
+    """Chooses the maximum of values + C / sqrt(count) Gumbel noise, where `count` is the number of
+    times that an action was taken, starting at 1 (Cesa-Bianchi et al. 2017, arXiv:1705.10257,
+    section 4)."""
 
     def __init__(self, C: float = 1.0, seed: Seed = None) -> None:
         super().__init__(seed)
         self.C, self.counts = _above("C", C), np.ones(0, np.int64)
 
     def choose(self, values: Array, step: int = 0) -> Array:
-        """Counts begin anew at step 0. Several observations are chosen for by the counts before
-        them."""
+        """Return actions, and update the counts. Counts are reset at step 0. Several observations
+        share the counts from before the call."""
         values = _finite(self, values)
         if step == 0 or len(self.counts) != values.shape[-1]:
             self.counts = np.ones(values.shape[-1], np.int64)
@@ -199,9 +201,9 @@ class BoltzmannGumbelQPolicy(Policy):
 
 
 class GumbelSoftmaxPolicy(Policy):
-    """Draws by softmax(logits), as the highest of logits + Gumbel noise; with probability `eps` any
-    action. `relaxed` is the sample that gradients pass through (Jang et al. 2017, arXiv:1611.01144,
-    eq. 2)."""
+    """Samples from softmax(logits), as the maximum of logits + Gumbel noise; with probability `eps`
+    takes a random action. `relaxed` is the differentiable sample (Jang et al. 2017,
+    arXiv:1611.01144, eq. 2)."""
 
     def __init__(self, temperature: float = 1.0, eps: float = 0.01, seed: Seed = None) -> None:
         super().__init__(seed)
@@ -213,13 +215,14 @@ class GumbelSoftmaxPolicy(Policy):
         return self._or_random(self.eps, (values + self.noise(values.shape)).argmax(-1), values)
 
     def noise(self, shape: tuple[int, ...]) -> Array:
-        """Gumbel noise, -log(-log U), float32; drawn here, so that a compiled loss takes it as
-        data."""
+        """Return Gumbel noise, -log(-log U), float32. It is sampled here, so that a compiled loss
+        takes it as data."""
         return self.rng.gumbel(size=shape).astype(np.float32)
 
     def relaxed(self, logits: Array, noise: Array, hard: bool = True) -> Array:
-        """softmax((logits + noise) / temperature), [..., n], on any framework; with `hard` its
-        one-hot maximum forwards, and its gradient backwards ("straight-through", section 2.2)."""
+        """Return softmax((logits + noise) / temperature), [..., n], in any framework; with `hard`,
+        its one-hot maximum in the forward pass with the softmax's gradient ("straight-through",
+        section 2.2)."""
         xp = ops.of(logits)
         soft = xp.exp(xp.log_softmax((logits + noise) / self.temperature))
         if not hard:
@@ -229,7 +232,7 @@ class GumbelSoftmaxPolicy(Policy):
 
 def _finite(policy: Policy, values: Array) -> Array:
     values = np.asarray(values)
-    # a sum of squares that is finite says it as well, and sooner
+    # a finite sum of squares implies finite values, and is faster to check
     if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
         raise NonFiniteError(
             f"{type(policy).__name__} received values that are not finite: {_shown(values)}.",

@@ -1,4 +1,4 @@
-"""Objects with a random generator of their own that can be saved."""
+"""Objects with their own random generator, whose state can be saved."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Seed = int | np.random.Generator | None
 
 
 class Seeded:
-    """`rng` is its NumPy generator. seed: of that, or a generator to share; `seeded` says whether
-    there was one."""
+    """Base class of objects with their own NumPy generator `rng`. seed: its seed, or a generator to
+    share; `seeded` is False without one."""
 
     def __init__(self, seed: Seed = None) -> None:
         self.rng, self.seeded = np.random.default_rng(seed), seed is not None
 
     def state(self) -> JSONDict:
-        """All that comes next depends on, as JSON data."""
+        """Return the random state as JSON data."""
         return {"rng": self.rng.bit_generator.state}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Goes on from what `state` gave."""
+        """Restore the result of `state`."""
         self.rng.bit_generator.state = state["rng"]
