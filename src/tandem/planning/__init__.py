@@ -1,5 +1,5 @@
-"""Planning: choosing an action by looking ahead, by Monte Carlo tree search (`mcts`). May import
-the lowest layer and `math`."""
+"""Planning: choosing an action by lookahead with Monte Carlo tree search (`mcts`). May import the
+lowest layer and `math`."""
 
 from tandem.planning.mcts import (
     BaseNode,

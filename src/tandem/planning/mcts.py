@@ -1,8 +1,8 @@
-"""Monte Carlo tree search led by a policy and a value, PUCT (Silver et al. 2017,
+"""Monte Carlo tree search guided by a policy and a value, PUCT (Silver et al. 2017,
 doi:10.1038/nature24270, Methods, "Search algorithm"; AlphaZero: Silver et al. 2018,
 doi:10.1126/science.aar6404).
 
-Only outcomes have a value, as in those papers: rewards on the way do not count.
+As in those papers, only final outcomes count: intermediate rewards are ignored.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 from tandem.errors import EnvironmentFault, NetworkError, SettingError
 
 Priors = Iterable[tuple[Hashable, float]]
-State = Any  # of a game, whatever the environment says it is
-# state -> [(action, prior), ...], or a pair of them and the value where there is no value network
+State = Any  # state of a game, in the environment's own format
+# state -> [(action, prior), ...], or a pair of this list and the value without a value network
 PolicyNetwork = Callable[[State], Any]
 ValueNetwork = Callable[[State], float]
 
 
 class BaseNode:
-    """A state of a game of one player."""
+    """Node for a state of a single-player game."""
 
-    sign: ClassVar[float] = 1.0  # of a child's value, for the player who moves here
+    sign: ClassVar[float] = 1.0  # of a child's value, for the player to move here
 
     def __init__(self, prior: float = 1.0) -> None:
         self.prior, self.visits, self.total = prior, 0, 0.0
@@ -36,12 +36,12 @@ class BaseNode:
 
     @property
     def value(self) -> float:
-        """The mean value of the searches through this state, for the player who moves here."""
+        """Mean value of the searches through this state, for the player to move here."""
         return self.total / self.visits if self.visits else 0.0
 
     def best(self, c_puct: float) -> tuple[Hashable, BaseNode]:
-        """Returns (action, its child) with the greatest Q + c_puct P sqrt(N) / (1 + n); of equal
-        ones the first. Q of a child that was not visited is 0."""
+        """Return (action, its child) with the largest Q + c_puct P sqrt(N) / (1 + n); the first of
+        equal ones. Q of an unvisited child is 0."""
         weight = c_puct * math.sqrt(self.visits)
 
         def score(child: BaseNode) -> float:
@@ -50,12 +50,12 @@ class BaseNode:
         return max(self.children.items(), key=lambda item: score(item[1]))
 
     def expand(self, priors: Priors) -> None:
-        """Makes a child for each action."""
+        """Create a child for each action."""
         self.children = {action: type(self)(float(prior)) for action, prior in priors}
 
 
 class Node(BaseNode):
-    """A state of a game of two players who move in turn: one's gain is the other's loss."""
+    """Node for a state of a two-player zero-sum game with alternating moves."""
 
     sign = -1.0
 
@@ -72,23 +72,29 @@ def run_mcts_search(
     dirichlet: tuple[float, float] | None = None,
     rng: np.random.Generator | None = None,
 ) -> BaseNode:
-    """Searches from `root_state`, and returns `node`, the root: its children's visits are the
-    search's result.
+    """Search from `root_state` and return the root, whose children's visits are the search's
+    result.
 
-    node: a new Node() or BaseNode(), or one of an earlier search, which is continued.
-    env: has `simulate(state, action)`, which returns (next state, whether the game is over); or is
-      an environment whose `unwrapped.state` can be written, which is then reset and stepped. Its
-      `get_env_result(state)`, if it has one, is the value of a game that is over, for the player
-      who would move next; otherwise that value is 0.
-    policy_network: state -> [(action, prior), ...]; without value_network -> (these, value).
-    value_network: state -> the value for the player who moves there.
-    num_simulations: how many times a path is followed from the root to a new state.
-    c_puct: the weight of exploration.
-    dirichlet: (alpha, share) of noise mixed into the root's priors, so that every move is tried.
-    rng: draws that noise.
+    Args:
+        node: A new Node() or BaseNode(), or one from an earlier search to continue.
+        root_state: The state to search from.
+        env: Has `simulate(state, action)`, which returns (next state, whether the game is over); or
+            is an environment with a writable `unwrapped.state`, which is then reset and stepped.
+            Its `get_env_result(state)`, if it has one, is the value of a finished game, for the
+            player who would move next; otherwise that value is 0.
+        policy_network: state -> [(action, prior), ...]; without value_network -> (this list,
+            value).
+        value_network: state -> the value for the player to move.
+        num_simulations: Number of times to follow a path from the root to a new state.
+        c_puct: Weight of exploration.
+        dirichlet: (alpha, share) of noise mixed into the root's priors, so that every move is
+            tried.
+        rng: Generator of that noise.
 
-    Raises SettingError for numbers out of range, NetworkError for invalid priors or values,
-    EnvironmentFault for an environment that cannot be put into a state.
+    Raises:
+        SettingError: for numbers out of range.
+        NetworkError: for invalid priors or values.
+        EnvironmentFault: if the environment cannot be set to a state.
     """
     if (
         not isinstance(num_simulations, (int, np.integer))
@@ -108,14 +114,14 @@ def run_mcts_search(
     if noise is not None:
         _mix(node, *noise, np.random.default_rng() if rng is None else rng)
     for _ in range(num_simulations):
-        # Select: follow the best actions down to a state that has no children yet.
+        # Select: follow the best actions to a state without children.
         path = [node]
         while path[-1].children and not path[-1].terminal:
             action, child = path[-1].best(c_puct)
             if child.state is None:
                 child.state, child.terminal = advance(path[-1].state, action)
             path.append(child)
-        # Expand and evaluate it, and add its value to every state on the path.
+        # Expand and evaluate this state, and add its value to every state on the path.
         value = evaluate(path[-1])
         for visited in reversed(path):
             visited.visits += 1
@@ -125,8 +131,8 @@ def run_mcts_search(
 
 
 def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, float]:
-    """Returns each action's share of visits ** (1 / temperature), the target of the policy's
-    training; at temperature 0 the most visited action has all."""
+    """Return each action's share of visits ** (1 / temperature), the training target of the policy.
+    At temperature 0 the most visited action gets 1."""
     if not root.children or not any(child.visits for child in root.children.values()):
         raise SettingError(
             "the root has no visited children.",
@@ -144,7 +150,7 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
         shares = (np.arange(len(visits)) == visits.argmax()).astype(np.float64)
     else:
         with np.errstate(divide="ignore"):
-            logs = np.log(visits) / temperature  # of large visits, powers overflow
+            logs = np.log(visits) / temperature  # powers of many visits overflow
         shares = np.exp(logs - logs.max())
     return dict(zip(root.children, (shares / shares.sum()).tolist(), strict=True))
 
@@ -152,14 +158,14 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
 def select_action_after_search(
     root: BaseNode, temperature: float = 1.0, rng: np.random.Generator | None = None
 ) -> Hashable:
-    """Returns an action drawn by `visit_shares`; at temperature 0 the most visited."""
+    """Return an action sampled by `visit_shares`; at temperature 0 the most visited one."""
     shares = visit_shares(root, temperature)
     rng = np.random.default_rng() if rng is None else rng
     return list(shares)[int(rng.choice(len(shares), p=list(shares.values())))]
 
 
 class _Evaluation:
-    """Returns the value of a node, and gives it its children."""
+    """Function that expands a node and returns its value."""
 
     def __init__(self, policy: PolicyNetwork, value: ValueNetwork | None, env: Any) -> None:
         self.policy, self.value = policy, value
@@ -196,16 +202,16 @@ class _Evaluation:
 
 
 def _method(env: object, name: str) -> Callable[..., Any] | None:
-    # of the environment, or of the one that it wraps
+    # of the environment or the one it wraps
     return getattr(env, name, None) or getattr(getattr(env, "unwrapped", env), name, None)
 
 
 def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
-    """Returns the function from (state, action) to (next state, whether the game is over)."""
+    """Return a function from (state, action) to (next state, whether the game is over)."""
     if simulate := _method(env, "simulate"):
 
         def simulated(state: State, action: Hashable) -> tuple[State, bool]:
-            # it may write into the state, or return the same array each time
+            # it may modify the state, or return the same array each time
             after, over = simulate(_own(state), action)
             return _own(after), over
 
@@ -221,7 +227,7 @@ def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
         )
 
     def step(state: State, action: Hashable) -> tuple[State, bool]:
-        env.reset()  # forgets that a game was over, and how long it took
+        env.reset()  # clears the end of an episode and its step count
         inner.state = _copied(state)
         _, _, terminated, *_ = env.step(action)
         return _copied(inner.state), bool(terminated)
@@ -230,23 +236,23 @@ def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
 
 
 def _copied(state: State) -> State:
-    """A copy of a state; lists and tuples become arrays."""
+    """Return a copy of a state; lists and tuples become arrays."""
     return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
 
 
 def _own(state: State) -> State:
-    """A copy of arrays and containers; other objects as they are."""
+    """Return a copy of arrays and containers; return other objects unchanged."""
     containers = (np.ndarray, list, tuple, dict)
     return copy.deepcopy(state) if isinstance(state, containers) else state
 
 
 def _number(value: object) -> bool:
-    """Whether this is a number from 0 on."""
+    """Return whether the value is a number of at least 0."""
     return isinstance(value, (int, float, np.number)) and bool(value >= 0)
 
 
 def _pair(dirichlet: Any) -> tuple[float, float]:
-    """(alpha, share) of the noise at the root."""
+    """Return (alpha, share) of the root's noise."""
     try:
         alpha, share = map(float, dirichlet)
     except (TypeError, ValueError):
