@@ -1,2 +1,2 @@
-"""Processes and Ray actors that work for this process, and jobs for them. Knows nothing of
-reinforcement learning. May import the lowest layer only."""
+"""Worker processes and Ray actors, and jobs that run in them. Independent of reinforcement
+learning. May import the lowest layer only."""

@@ -1,8 +1,9 @@
-"""The other end of a worker: what runs in its process. It imports no framework.
+"""Code that runs in a worker's process. It imports no framework.
 
-Not one of multiprocessing's processes, which import the user's script once more: this one starts
-from nothing, so a script needs no guard. What it is to do comes by a pipe; classes and functions
-of the script travel with it (cloudpickle)."""
+Unlike multiprocessing's processes, which import the user's script again, this process starts from
+scratch, so a script needs no guard. Requests come through a pipe; classes and functions of the
+script are sent with them (cloudpickle).
+"""
 
 from __future__ import annotations
 
@@ -18,34 +19,35 @@ from typing import Any
 from tandem.platforms import FROM_TERMINAL, die_with_parent, parent_watch
 from tandem.streams import Display
 
-BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begins otherwise
-LOOK = 0.5  # seconds between looks whether the parent is still there
+BYTES = b"\0"  # prefix of a message of bytes and of its reply; no pickle begins with it
+LOOK = 0.5  # seconds between checks of the parent
 
 
 def main(pipe: int, parent: int, tied: bool, grace: float = 0.0) -> None:
-    """Serves what the first request makes, until nobody is left to ask. pipe: inherited."""
-    os.set_inheritable(pipe, False)  # a process that an environment starts must not hold it open
+    """Create an object by the first request and serve it until the connection ends. pipe: inherited
+    file descriptor."""
+    os.set_inheritable(pipe, False)  # a process that an environment starts must not keep it open
     _die_with(parent, tied, grace)
-    for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
+    for number in FROM_TERMINAL:  # the parent handles them and ends the run in good order
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminated)
-    # an environment may print when nobody reads that any more
+    # an environment may print after the streams' readers have ended
     sys.stdout, sys.stderr = Display(sys.stdout), Display(sys.stderr)
     served = ObjectServer()
     try:
         serve(Connection(pipe), served)
-    except (EOFError, ConnectionError):  # the parent has ended it, or is gone
+    except (EOFError, ConnectionError):  # the parent has closed it or ended
         code = not served.close()
     except Terminated:
         served.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTERM)
-    sys.stdout.flush()  # what environments printed
+    sys.stdout.flush()  # output of environments
     os._exit(code)
 
 
 class Terminated(BaseException):
-    """SIGTERM came."""
+    """Raised on SIGTERM."""
 
 
 def _terminated(number: int, frame: object) -> None:
@@ -53,14 +55,14 @@ def _terminated(number: int, frame: object) -> None:
 
 
 class ObjectServer:
-    """An object that is made, and asked, from elsewhere."""
+    """An object that is created and called from another process."""
 
     def __init__(self) -> None:
         self.object: Any = None
 
     def reply(self, name: str, *arguments: Any) -> tuple[Any, ...]:
-        """What a method of it gives: ("done", result), or ("raised", type, message, traceback).
-        "begin" makes it."""
+        """Call a method and return ("done", result) or ("raised", type, message, traceback).
+        "begin" creates the object."""
         try:
             if name == "begin":
                 make, *arguments = arguments  # type: ignore[assignment]
@@ -69,11 +71,11 @@ class ObjectServer:
             return "done", getattr(self.object, name)(*arguments)
         except Terminated:
             raise
-        except BaseException as error:  # whatever an environment comes up with
+        except BaseException as error:  # environments can raise anything
             return "raised", type(error).__name__, str(error), traceback.format_exc()
 
     def close(self) -> bool:
-        """Closes the object, if it has something to close; whether that went well."""
+        """Close the object if it has a close method; return whether that succeeded."""
         try:
             getattr(self.object, "close", lambda: None)()
         except BaseException:
@@ -83,8 +85,8 @@ class ObjectServer:
 
 
 def serve(connection: Connection, served: ObjectServer) -> None:
-    """Requests are (name of a method, arguments), replies as `ObjectServer` gives them. Bytes alone
-    go to `on_bytes`, which answers in bytes."""
+    """Serve requests (method name, arguments) with the replies of `ObjectServer`. Bytes alone go to
+    `on_bytes`, which also returns bytes."""
     import cloudpickle
 
     while True:
@@ -100,7 +102,7 @@ def serve(connection: Connection, served: ObjectServer) -> None:
             answer = cloudpickle.dumps(served.reply(name, *arguments))
         except Terminated:
             raise
-        except BaseException as error:  # what does not travel
+        except BaseException as error:  # not picklable
             answer = cloudpickle.dumps(
                 ("raised", type(error).__name__, str(error), traceback.format_exc())
             )
@@ -108,8 +110,8 @@ def serve(connection: Connection, served: ObjectServer) -> None:
 
 
 def _die_with(parent: int, tied: bool, grace: float) -> None:
-    """This process ends when its parent does: at once on Linux, even where an environment's C code
-    never comes back; elsewhere as soon as Python runs again. grace: see `Process`."""
+    """End this process when its parent ends: on Linux immediately, even if an environment's C code
+    never returns; elsewhere as soon as Python runs again. grace: see `Process`."""
     if tied and not grace:
         die_with_parent()
     threading.Thread(target=_watch, args=(parent, grace), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Jobs in workers, several at a time. `--seeds`, `find`, `sweep` and `ParallelFinder` use it."""
+"""Parallel jobs in workers, used by `--seeds`, `find`, `sweep` and `ParallelFinder`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tandem.workers.process import SLICE, START, Process, WorkerHandle, WorkerLo
 
 
 class Request(NamedTuple):
-    """A call of a method of the worker's object. After `patience` seconds without an answer the
-    worker is lost."""
+    """A method call of the worker's object. Without a reply within `patience` seconds the worker is
+    lost."""
 
     method: str
     arguments: tuple[object, ...] = ()
@@ -24,33 +24,33 @@ class Request(NamedTuple):
 
 
 class Processes:
-    """Processes of this machine, each with an object `make()`. A process that is stopped gets
+    """Worker processes on this machine, each with an object `make()`. A process is stopped with
     SIGTERM."""
 
     def __init__(self, make: Callable[..., object]) -> None:
         self.make = make
 
     def start(self, place: int) -> WorkerHandle:
-        """A new worker. Its first answer says that it has started. place: a number below
+        """Start a worker. Its first reply confirms that it has started. place: a number below
         `Jobs.at_once` that no running worker has."""
         return Process((), self.make)
 
     def stop(self, worker: WorkerHandle) -> None:
-        """Interrupts the job that the worker is at."""
+        """Interrupt the worker's current job."""
         assert isinstance(worker, Process)
         worker.terminate()
 
 
 class RayActors:
     """Actors on the Ray cluster at an address, each with `cpus` CPUs and an object `make()`. An
-    actor that is stopped is killed."""
+    actor is stopped by killing it."""
 
     def __init__(self, address: str, cpus: int, make: Callable[[], object]) -> None:
         self._ray, self._cpus, self.make = cluster.connect(address), cpus, make
 
     @property
     def room(self) -> int:
-        """How many actors the cluster has CPUs for; at least one."""
+        """Number of actors that the cluster has CPUs for; at least one."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // self._cpus)
 
     def start(self, place: int) -> WorkerHandle:
@@ -70,17 +70,17 @@ class _Worker:
     handle: WorkerHandle
     place: int
     job: object = None
-    asked: float = 0.0  # when it was asked for the answer to come, by time.monotonic()
-    patience: float = inf  # seconds that this answer may take
+    asked: float = 0.0  # time.monotonic() of the last request
+    patience: float = inf  # maximum seconds until its reply
     has_started: bool = False
     is_interrupted: bool = False
-    made: int = 0  # jobs
+    made: int = 0  # number of jobs
 
 
 class Jobs:
-    """Runs jobs in at most `at_once` workers, which may change during the run. A worker takes one
-    job after another, at most `most` in all; then a new worker takes its place. A worker that has
-    not started after `start` seconds is lost."""
+    """Runs jobs in at most `at_once` workers, which can change during the run. A worker runs one
+    job after another, up to `most` jobs; then a new worker replaces it. A worker that has not
+    started after `start` seconds is lost."""
 
     def __init__(
         self, carrier: Carrier, at_once: int, most: float = inf, start: float = inf
@@ -92,7 +92,7 @@ class Jobs:
 
     @property
     def running(self) -> list[Any]:
-        """The jobs under way."""
+        """The current jobs."""
         return [worker.job for worker in self._running]
 
     def run(
@@ -101,13 +101,13 @@ class Jobs:
         heard: Callable[[Any, Any], Request | None],
         look: Callable[[], object] = lambda: None,
     ) -> None:
-        """Returns when no job is under way and `take` has none, or `stop` was called.
+        """Run jobs until none is running and `take` has none, or `stop` was called.
 
-        take: the next job and its request, None if there is none for now. heard: called with a job
-        and the answer of its worker, or WorkerLost; returns the job's next request, None if the job
-        is over. look: called several times a second.
+        take: returns the next job and its request, or None if there is none for now. heard: called
+        with a job and its worker's reply, or WorkerLost; returns the job's next request, or None if
+        the job is finished. look: called several times a second.
 
-        However it is left, all workers end.
+        All workers end when this method returns or raises.
         """
         try:
             while True:
@@ -125,13 +125,14 @@ class Jobs:
             end([worker.handle for worker in (*self._running, *self._idle)])
 
     def stop(self) -> None:
-        """Starts no other job, and interrupts those under way; `run` still hears their answers."""
+        """Start no more jobs, and interrupt the running ones; `run` still receives their
+        replies."""
         self.stopped = True
         self._interrupt()
 
     def _interrupt(self) -> None:
         for worker in list(self._running):
-            if not worker.is_interrupted:  # a second signal may come at any moment
+            if not worker.is_interrupted:  # a second signal may arrive at any moment
                 worker.is_interrupted = True
                 self.carrier.stop(worker.handle)
 
@@ -156,7 +157,7 @@ class Jobs:
         return worker.patience if worker.has_started else self.start
 
     def _answering(self) -> list[_Worker]:
-        """The workers that have an answer, are lost, or have had their time."""
+        """Return the workers that have a reply, are lost, or have timed out."""
         handles = [worker.handle for worker in self._running]
         ready, now = handles[0].ready(handles, SLICE), time.monotonic()
         return [
@@ -188,7 +189,7 @@ class Jobs:
 
 
 class FunctionCall(NamedTuple):
-    """function(*arguments), for another process."""
+    """A call function(*arguments) for another process."""
 
     name: str  # in messages
     function: Callable[..., object]
@@ -196,10 +197,10 @@ class FunctionCall(NamedTuple):
 
 
 class Caller:
-    """In a worker's process: makes calls."""
+    """Makes function calls in a worker process."""
 
     def call(self, function: Callable[..., object], *arguments: object) -> object:
-        """Returns function(*arguments)."""
+        """Return function(*arguments)."""
         return function(*arguments)
 
 
@@ -210,11 +211,11 @@ def results(
     again: int = 3,
     most: float = inf,
 ) -> list[Any]:
-    """Makes calls in processes, and returns their results in order.
+    """Make calls in processes, and return their results in order.
 
-    done: called with the number and the result of each call as soon as it is there. again: how many
-    calls in all are repeated because their process died; a warning names each. most: how many calls
-    a process makes. Raises WorkerError if a call raises, or processes die more often.
+    done: called with the index and result of each call as soon as it is available. again: total
+    number of calls to repeat because their process died; a warning names each. most: maximum calls
+    per process. Raises WorkerError if a call raises, or if processes die more often.
     """
     found: list[Any] = [None] * len(calls)
     waiting, lost_so_far = list(range(len(calls))), 0

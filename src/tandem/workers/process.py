@@ -1,4 +1,4 @@
-"""A process that works for this one: started, asked, watched, ended."""
+"""Worker processes: starting, calling, monitoring and ending them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tandem.platforms import check_processes, ending, kill_tree
 from tandem.settings import FOLDERS, IMPORTED, module_here
 from tandem.workers.child import BYTES
 
-SLICE = 0.25  # seconds of waiting at a time
-START = 60.0  # seconds that a process has to start: importing a framework takes some
-END = 5.0  # seconds that a process has to close what it made and end
-# chatter of libraries, once is enough
+SLICE = 0.25  # seconds per wait
+START = 60.0  # seconds for a process to start, including the import of a framework
+END = 5.0  # seconds for a process to close its object and end
+# suppress messages of libraries
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
@@ -36,10 +36,11 @@ BEGIN = (
 
 
 class WorkerLost(Exception):
-    """A process died, stood still, or what it ran raised; says how. trace: where it raised. code:
-    the exit code of a process that died, as `subprocess` gives it."""
+    """Error for a process that died, did not respond, or whose code raised; the message gives the
+    reason. trace: the traceback of its exception. code: the exit code of a process that died, as in
+    `subprocess`."""
 
-    at_start = False  # before it had answered anything
+    at_start = False  # before its first reply
 
     def __init__(self, how: str, trace: str = "", code: int = 1) -> None:
         super().__init__(how)
@@ -47,7 +48,7 @@ class WorkerLost(Exception):
 
 
 class WorkerHandle(Protocol):
-    """To somebody who works for this process elsewhere: in a `Process`, or on a cluster."""
+    """Interface of a worker in a `Process` or on a cluster."""
 
     def ask(self, name: str, *arguments: object) -> None:
         """See `Process.ask`."""
@@ -62,23 +63,23 @@ class WorkerHandle(Protocol):
         """See `Process.ready`."""
 
     def kill(self) -> None:
-        """At once; whatever it was at is lost."""
+        """Kill it immediately; its current work is lost."""
 
     @property
     def runs(self) -> bool:
-        """Whether it is there."""
+        """Whether it is running."""
 
     def close(self) -> None:
-        """Tells it to close what it made and to end, as soon as it is not at work."""
+        """Tell it to close its object and end once it is idle."""
 
     def end(self, patience: float = END) -> None:
-        """Closes it, waits up to `patience` seconds, then kills it."""
+        """Close it, wait up to `patience` seconds, then kill it."""
 
 
 class Process:
-    """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls
-    its methods there, one at a time. inherits: file descriptors to pass on. grace: seconds
-    from SIGTERM to SIGKILL after its parent has ended; 0: SIGKILL at once."""
+    """Process that creates `make(*arguments)`, with one thread per library, and calls its methods,
+    one at a time. inherits: file descriptors to pass on. grace: seconds from SIGTERM to SIGKILL
+    after its parent has ended; 0: SIGKILL immediately."""
 
     def __init__(
         self,
@@ -88,8 +89,8 @@ class Process:
         grace: float = 0.0,
     ) -> None:
         check_processes()
-        # Linux ends a process with the thread that started it; only of the main one it is sure that
-        # it lasts.
+        # Linux ends a process with the thread that started it, and only the main thread is sure to
+        # last.
         tied = threading.current_thread() is threading.main_thread()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -111,26 +112,26 @@ class Process:
         return self._process.poll() is None
 
     def ask(self, name: str, *arguments: object) -> None:
-        """Begins a call, after those that were begun before; `answer` gives what they came to, one
-        after the other. SettingError for arguments that cannot travel."""
+        """Start a call after those already started; `answer` returns their results in order. Raises
+        SettingError for arguments that cannot be pickled."""
         import cloudpickle
 
         try:
             request = cloudpickle.dumps((name, arguments))
-        except Exception as error:  # as many kinds as there are objects
+        except Exception as error:  # pickling can raise any type
             raise not_picklable(error) from error
-        with contextlib.suppress(OSError):  # then it is `answer` that finds out why
+        with contextlib.suppress(OSError):  # `answer` reports the reason
             self._connection.send_bytes(request)
 
     def send_bytes(self, data: bytes = b"") -> None:
-        """Begins a call of its method `on_bytes`, from bytes to bytes, which is quicker."""
+        """Start a call of its method `on_bytes`, from bytes to bytes, which is faster."""
         with contextlib.suppress(OSError):
             self._connection.send_bytes(BYTES + data)
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
-        """What the call gave. WorkerLost where the process died, raised, or stands still for
-        `patience` seconds from now on, or from `since` on (time.monotonic()), after which it is no
-        more; a function may shorten them meanwhile."""
+        """Return the result of a call. Raises WorkerLost if the process died or raised, or if it
+        does not respond for `patience` seconds from now, or from `since` on (time.monotonic()); it
+        is then killed. A function can shorten the time meanwhile."""
         import cloudpickle
 
         limit = patience if callable(patience) else lambda: patience
@@ -145,7 +146,7 @@ class Process:
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()
-            self.kill()  # what it started
+            self.kill()  # the processes that it started
             code = self._process.returncode
             raise WorkerLost(ending(code), code=code) from None
         if reply[:1] == BYTES:
@@ -153,17 +154,17 @@ class Process:
         return result(self, cloudpickle.loads(reply))
 
     def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
-        """Which of these, itself among them, have an answer or are no more, as soon as one has, or
-        after so many seconds."""
+        """Return the indices of those among these workers, including itself, that have a reply or
+        have ended, as soon as there is one, or after this many seconds."""
         readable = wait([line._connection for line in others], seconds)
         return [i for i, line in enumerate(others) if line._connection in readable]
 
     def terminate(self) -> None:
-        """It leaves what it is at, where it can be told, closes what it made, and ends."""
+        """Interrupt its work if possible, then let it close its object and end."""
         self._process.terminate()
 
     def kill(self) -> None:
-        """At once, with the processes that it started."""
+        """Kill it immediately, with the processes that it started."""
         if self._finalize.detach():
             kill_tree(self._process)
 
@@ -178,8 +179,8 @@ class Process:
 
 
 def begun(make: Callable[..., object]) -> tuple[Callable[..., object], *tuple[object, ...]]:
-    """What makes something elsewhere as `make` does, in a process that has imported what this one
-    was told to: ids are registered there too. Its first arguments follow it."""
+    """Return a function, and its first arguments, that calls `make` in another process after
+    importing the modules that this process was told to import, since they register ids."""
     return (_importing, tuple(IMPORTED), make) if IMPORTED else (make,)
 
 
@@ -192,16 +193,16 @@ def _importing(modules: tuple[str, ...], make: Callable[..., object], *arguments
 def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"{BEGIN}{begin}", json.dumps([sys.path, [*FOLDERS]])],
-        stdout=2,  # what environments print is not the run's output
-        process_group=0,  # of its own, with what environments start, see `kill_tree`
+        stdout=2,  # output of environments is not part of the run's output
+        process_group=0,  # includes processes that environments start, see `kill_tree`
         env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         **how,
     )
 
 
 def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
-    """The result in a reply of `child.ObjectServer`. Where an exception was raised there, the
-    worker is ended, and WorkerLost says so."""
+    """Return the result in a reply of `child.ObjectServer`. If the worker raised an exception, end
+    it and raise WorkerLost."""
     if reply[0] == "done":
         return reply[1]
     line.end()
@@ -209,7 +210,7 @@ def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
 
 
 def not_picklable(error: Exception) -> SettingError:
-    """For what cannot be pickled."""
+    """Return the error for an object that cannot be pickled."""
     return SettingError(
         f"an object that a worker needs cannot be pickled: {error}",
         "environments and networks that can be pickled, or functions that create them in the "
@@ -219,7 +220,7 @@ def not_picklable(error: Exception) -> SettingError:
 
 
 def end(processes: Sequence[WorkerHandle]) -> None:
-    """Ends several within the time of one."""
+    """End several workers at once, within the time limit of one."""
     for process in processes:
         process.close()
     limit = time.monotonic() + END
@@ -228,8 +229,8 @@ def end(processes: Sequence[WorkerHandle]) -> None:
 
 
 def _hang_up(connection: Connection) -> None:
-    """Its other end takes this as its end, also where a process that was forked here holds the
-    link too."""
+    """Close a connection so that its other end sees the end, even if a forked process also holds
+    it."""
     if connection.closed:
         return
     link = socket.socket(fileno=connection.fileno())

@@ -1,4 +1,4 @@
-"""Ray, which carries work to other processes and machines. It is imported when it is first used."""
+"""Ray, which runs work in other processes and on other machines. It is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tandem.workers.child import ObjectServer
 from tandem.workers.process import END, SLICE, WorkerLost, not_picklable, result
 from tandem.workers.ray_probe import check_cluster
 
-# No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
+# Send no usage statistics to Ray, and suppress its GPU warning.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
 
-# of this process, for those who work for it, too
+# environment variables of this process that workers inherit
 OWN = (
     "KERAS_BACKEND",
     "JAX_PLATFORMS",
@@ -38,7 +38,7 @@ OWN = (
 
 
 def library() -> ModuleType:
-    """Ray itself. EngineError where it is not installed."""
+    """Return the module ray. Raises EngineError if it is not installed."""
     if (imported := sys.modules.get("ray")) is not None:
         return imported
     if importlib.util.find_spec("ray") is None:
@@ -59,11 +59,14 @@ def _be_quiet() -> None:
 
 
 def connect(address: str = "") -> ModuleType:
-    """Ray, with a cluster. "" takes the one that this process has already, the one that RAY_ADDRESS
-    names, or one that runs on this machine; else one is started, which ends with this process.
-    "local" starts one in any case where this process has none. Another address is that of a cluster
-    that runs (`ray start`). EngineError where it cannot be reached, or this process has another
-    one."""
+    """Return the module ray, connected to a cluster.
+
+    "" uses the cluster that this process is connected to, the one that RAY_ADDRESS names, or one
+    that runs on this machine; otherwise it starts one, which ends with this process. "local" starts
+    one unless this process is connected. Any other address is that of a running cluster (`ray
+    start`). Raises EngineError if the cluster cannot be reached, or if this process is connected to
+    another one.
+    """
     ray = library()
     if "://" in address:
         raise EngineError(
@@ -80,7 +83,7 @@ def connect(address: str = "") -> ModuleType:
                 "call ray.shutdown() first, or leave the address out.",
             )
         return ray
-    _be_quiet()  # it may have been imported by others
+    _be_quiet()  # other code may have imported it
     address = _running_cluster() if address in ("", "auto") else address
     try:
         check_cluster(address)
@@ -96,8 +99,8 @@ def connect(address: str = "") -> ModuleType:
 
 
 def _running_cluster() -> str:
-    """The cluster that RAY_ADDRESS names, or that `ray start` began here and that still runs, else
-    "local". Ray's own search would wait minutes for one that is no more."""
+    """Return the address in RAY_ADDRESS, or of the cluster that `ray start` started here if it
+    still runs, else "local". Ray's own search would wait minutes for a cluster that has ended."""
     if named := os.environ.get("RAY_ADDRESS", ""):
         return named
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
@@ -110,12 +113,12 @@ def _running_cluster() -> str:
 
 
 def joined(ray: ModuleType) -> str | None:
-    """The address of the cluster that this process is connected to."""
+    """Return the address of the cluster that this process is connected to, or None."""
     return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
 
 
 def check_joined(ray: ModuleType, cluster: str | None) -> None:
-    """Raises EngineError where this process has left a cluster."""
+    """Raise EngineError if this process has left the cluster."""
     if joined(ray) != cluster:
         raise EngineError(
             "ray.shutdown() was called while a run still used the cluster.",
@@ -126,9 +129,9 @@ def check_joined(ray: ModuleType, cluster: str | None) -> None:
 
 
 class RayActor:
-    """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it
-    is lost, Ray starts it again, on this node or another; `begin` then makes the object anew.
-    options: Ray's for an actor."""
+    """Actor that creates `make(*arguments)` on a cluster, like a `Process`. If it is lost, Ray
+    restarts it on this or another node; `begin` then recreates the object. options: Ray options of
+    the actor."""
 
     def __init__(self, ray: ModuleType, cpus: float, **options: object) -> None:
         self._ray = ray
@@ -137,7 +140,7 @@ class RayActor:
         own = {name: os.environ[name] for name in OWN if name in os.environ}
         self._actor = _actor_host(ray).options(**options).remote(own)
         self._calls: deque[object] = deque()
-        self._closing: object = None  # the call that does, once it was made
+        self._closing: object = None  # reference of the close call, once made
         self.runs = True
 
     @property
@@ -147,13 +150,13 @@ class RayActor:
 
     @property
     def _left(self) -> bool:
-        """Whether this process has left the actor's cluster, which may be after `ray.shutdown`.
-        Any call would then make Ray start a new one."""
+        """Whether this process has left the actor's cluster, possibly by `ray.shutdown`. Any call
+        would then make Ray start a new one."""
         return joined(self._ray) != self._cluster
 
     def begin(self, make: Callable[..., object], *arguments: object) -> None:
-        """Its answer is to be waited for, as that of a call; none of the calls before has one any
-        more."""
+        """Start creating the object. `answer` returns its reply; those of earlier calls are
+        discarded."""
         check_joined(self._ray, self._cluster)
         self._calls.clear()
         self._calls.append(self._actor.begin.remote(make, *arguments))
@@ -196,13 +199,13 @@ class RayActor:
         return [i for i, call in enumerate(calls) if call in finished]
 
     def kill(self) -> None:
-        """At once; Ray then starts it again."""
+        """Kill it immediately; Ray then restarts it."""
         if self.runs and not self._left:
             self._ray.kill(self._actor, no_restart=False)
         self.runs = False
 
     def close(self) -> None:
-        """See `WorkerHandle.close`; it ends for good."""
+        """See `WorkerHandle.close`; the actor is not restarted."""
         self.runs = False
         if not self.ended and not self._left:
             self._closing = self._actor.close.remote()
@@ -219,32 +222,32 @@ class RayActor:
 
 @lru_cache
 def _actor_host(ray: ModuleType) -> Any:
-    """What an actor runs."""
+    """Return the class of an actor."""
 
     class ActorHost(ObjectServer):
         def __init__(self, own: dict[str, str]) -> None:
             super().__init__()
-            os.environ.update(own)  # before anything arrives that imports a framework
+            os.environ.update(own)  # before anything that imports a framework arrives
 
         @ray.method(max_task_retries=-1)  # type: ignore[untyped-decorator]
         def begin(self, make: Any, *arguments: Any) -> tuple[Any, ...]:
-            """Also where Ray has to start the actor once more before."""
+            """Create the object, also if Ray first has to restart the actor."""
             return self.reply("begin", make, *arguments)
 
     return ray.remote(ActorHost)
 
 
 def put(ray: ModuleType, what: object) -> object:
-    """A reference to it in the object store, which arguments of calls may be. SettingError for what
-    cannot be pickled."""
+    """Put an object into the object store and return a reference, which can be an argument of
+    calls. Raises SettingError if it cannot be pickled."""
     try:
         return ray.put(what)
-    except Exception as error:  # as many kinds as there are objects
+    except Exception as error:  # pickling can raise any type
         raise not_picklable(error) from error
 
 
 def wait_for_cpus(ray: ModuleType, cpus: float, patience: float) -> None:
-    """Waits until the cluster has so many CPUs; a warning says so. EngineError where it has not
+    """Wait, with a warning, until the cluster has this many CPUs. Raises EngineError if it does not
     after `patience` seconds."""
     began, warned = time.monotonic(), False
     while (there := ray.cluster_resources().get("CPU", 0.0)) < cpus:

@@ -1,28 +1,29 @@
-"""Whether a Ray cluster listens at an address, answered within seconds.
+"""Quick check for a Ray cluster at an address.
 
-It guards `ray.init`, which waits for minutes where nobody listens at HOST:PORT, or another program
-does, most often Ray's own dashboard, whose address is the one that a browser shows. Ray has no
-public call that asks, and an open port alone does not tell the dashboard from the cluster. The
-cluster speaks gRPC, so HTTP/2, whose servers send a SETTINGS frame first (RFC 9113, section 3.4);
-the dashboard speaks HTTP/1.1. So one greeting by hand tells them apart: a client for HTTP/2 would
-be a library more to install for these few lines."""
+It guards `ray.init`, which waits for minutes if nothing listens at HOST:PORT, or if another program
+does, most often Ray's own dashboard, whose address is shown in the browser. Ray has no public call
+for this check, and an open port does not distinguish the dashboard from the cluster. The cluster
+speaks gRPC, thus HTTP/2, whose servers first send a SETTINGS frame (RFC 9113, section 3.4); the
+dashboard speaks HTTP/1.1. A handwritten handshake therefore distinguishes them, without another
+dependency for an HTTP/2 client.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 
-TIMEOUT = 10.0  # seconds to reach an address
+TIMEOUT = 10.0  # seconds to connect
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # a client's first bytes (RFC 9113, section 3.4)
-SETTINGS = 4  # the type of a frame (RFC 9113, section 6.5)
-# A frame begins with its length (3 bytes), its type (1), flags (1) and the number of a stream (4).
+SETTINGS = 4  # type of a frame (RFC 9113, section 6.5)
+# Header of a frame: length (3 bytes), type (1), flags (1) and stream number (4).
 EMPTY_SETTINGS = bytes((0, 0, 0, SETTINGS, 0, 0, 0, 0, 0))
 
 
 def check_cluster(address: str) -> None:
-    """OSError where nobody listens at HOST:PORT, or who listens is no Ray cluster. Addresses of
-    another form ("auto", "local") are not looked at; where connections are encrypted
-    (RAY_USE_TLS), only whether somebody listens is."""
+    """Raise OSError if nothing listens at HOST:PORT, or if it is not a Ray cluster. Other forms of
+    addresses ("auto", "local") are not checked. With encrypted connections (RAY_USE_TLS), only the
+    port is checked."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and "/" not in host):
         return

@@ -1,5 +1,5 @@
-"""Arrays that processes have in common. Their memory has no name: nothing is left of it, however
-the processes end."""
+"""Arrays shared between processes. Their memory has no name, so nothing is left behind, however the
+processes end."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import numpy as np
 from tandem.platforms import LINUX, reserve, system
 from tandem.types import Array
 
-ALIGN = 64  # bytes: where arrays begin
+ALIGN = 64  # bytes: alignment of arrays
 ShapeDtype = tuple[tuple[int, ...], str]  # shape and dtype
 
 
 class Handle(NamedTuple):
-    """How another process finds the memory: by a file descriptor that it inherits."""
+    """Reference to shared memory for another process, which inherits a file descriptor."""
 
     fd: int
     size: int
@@ -29,16 +29,16 @@ class Handle(NamedTuple):
 
     @property
     def inherits(self) -> tuple[int, ...]:
-        """The file descriptors that it has to inherit."""
+        """File descriptors that the process must inherit."""
         return (self.fd,)
 
 
 class SharedArrays(Mapping[str, Array]):
-    """Named arrays in one piece of memory. `create` makes them here, `attach` finds them in a
+    """Named arrays in one block of memory. `create` allocates them, `attach` opens them in a
     process that inherits `handle.inherits`."""
 
     def __init__(self, handle: Handle, memory: mmap.mmap) -> None:
-        """memory: what has the buffer of `handle.size` bytes."""
+        """Create the views. memory: buffer of `handle.size` bytes."""
         self.handle = handle
         self._views: dict[str, Array] = {}
         at = 0
@@ -49,7 +49,7 @@ class SharedArrays(Mapping[str, Array]):
 
     @classmethod
     def create(cls, shapes: Mapping[str, ShapeDtype]) -> SharedArrays:
-        """Zeros of these shapes and dtypes."""
+        """Allocate zeros of these shapes and dtypes."""
         size = max(ALIGN, sum(_padded_size(*shape_dtype) for shape_dtype in shapes.values()))
         fd = _descriptor(size)
         shared = cls(Handle(fd, size, dict(shapes)), mmap.mmap(fd, size))
@@ -58,7 +58,7 @@ class SharedArrays(Mapping[str, Array]):
 
     @classmethod
     def attach(cls, handle: Handle) -> SharedArrays:
-        """Those of another process."""
+        """Open the arrays of another process."""
         try:
             return cls(handle, mmap.mmap(handle.fd, handle.size))
         finally:
@@ -74,13 +74,13 @@ class SharedArrays(Mapping[str, Array]):
         return len(self._views)
 
     def under(self, prefix: str) -> dict[str, Array]:
-        """Those called `prefix`/NAME, by NAME."""
+        """Return the arrays named `prefix`/NAME, by NAME."""
         start = f"{prefix}/"
         return {n.removeprefix(start): x for n, x in self._views.items() if n.startswith(start)}
 
 
 def shape_dtype(x: Array) -> ShapeDtype:
-    """That of an array."""
+    """Return the shape and dtype of an array."""
     return tuple(x.shape), x.dtype.str
 
 
@@ -94,7 +94,7 @@ def _descriptor(size: int) -> int:
         os.ftruncate(fd, size)
         return fd
     fd, path = tempfile.mkstemp()
-    os.unlink(path)  # open, but nowhere to be found
+    os.unlink(path)  # open, but without a name
     with open(fd, "wb", closefd=False) as file:
         reserve(file, size)
     return fd
