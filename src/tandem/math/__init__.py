@@ -1,3 +1,3 @@
-"""The equations: one function for one equation of a paper, named with paper, year and number. They
-run on the arrays of NumPy, torch, JAX and TensorFlow alike, but for `effective`, `moments` and
+"""Equations: one function per equation of a paper, documented with paper, year and number. They
+work on arrays of NumPy, torch, JAX and TensorFlow, except for `effective`, `moments` and
 `statistics`, which run on the host. May import the lowest layer only."""

@@ -1,4 +1,4 @@
-"""Outputs of networks of action values: a number for each choice, or a distribution."""
+"""Outputs of action-value networks: a number for each choice, or a distribution."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tandem.types import Array, Tree
 
 @dataclass(frozen=True)
 class ActionValues(Categorical):
-    """One of `n` choices by its value, which a network of `outputs` numbers gives."""
+    """One of `n` choices by its value, from a network with `outputs` numbers."""
 
     @property
     def each(self) -> int:
-        """How many numbers there are for a choice."""
+        """Number of outputs per choice."""
         return 1
 
     @property
@@ -35,16 +35,16 @@ class ActionValues(Categorical):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of numbers the loss of a row compares."""
+        """Number of pairs of numbers that the loss of a row compares."""
         return 0
 
     @abstractmethod
     def part(self, out: Array) -> Array:
-        """The values [..., n] that a network's output [..., outputs] means."""
+        """Return the values [..., n] of a network's output [..., outputs]."""
 
     def entering(self, obs: Tree, fraction: Array = None) -> Tree:
-        """The network's input for observations [B, ...]; with fractions [B, N] where it takes
-        such: without them, those that it acts by."""
+        """Return the network's input for observations [B, ...], with fractions [B, N] if the
+        network takes them; by default, those used for acting."""
         return obs
 
     @abstractmethod
@@ -59,40 +59,45 @@ class ActionValues(Categorical):
         policy: Array = None,
         fraction: Array = None,
     ) -> tuple[Array, Array]:
-        """The loss of Q-learning, and the error that priorities go by, both [...].
+        """Return the loss of Q-learning, and the error for priorities, both [...].
 
-        out: [..., outputs], of the states. action: [...], taken there. reward, discount: [...].
-        after: [..., outputs], of the states that follow, by a target network. selector: [..., n],
-        whose largest is the choice there. policy: [..., n], probabilities of the choices there, in
-        place of one. fraction: [..., N], those that `out` is of, where a network takes such.
+        Args:
+            out: Output for the states, [..., outputs].
+            action: Actions taken there, [...].
+            reward, discount: [...].
+            after: Output of a target network for the next states, [..., outputs].
+            selector: Its argmax is the next action, [..., n].
+            policy: Probabilities of the next actions, instead of a selection, [..., n].
+            fraction: Fractions of `out`, [..., N], if the network takes them.
         """
 
     def spread(self, out: Array) -> Array:
-        """The output as [..., n, each]."""
+        """Return the output as [..., n, each]."""
         return ops.of(out).reshape(out, (*out.shape[:-1], self.n, self.each))
 
     def of_action(self, out: Array, action: Array) -> Array:
-        """The output for an action [...]: [..., each]."""
+        """Return the output for an action [...]: [..., each]."""
         return self.under(out, ops.of(out).one_hot(action, self.n))
 
     def under(self, out: Array, policy: Array) -> Array:
-        """The outputs for the choices, averaged by their probabilities [..., n]: [..., each]."""
+        """Return the outputs averaged over choices with their probabilities [..., n]: [...,
+        each]."""
         return ops.of(out).sum(self.spread(out) * policy[..., None], -2)
 
     def of_next(self, after: Array, selector: Array, policy: Array = None) -> Array:
-        """The outputs for the states that follow, as `loss` has them: [..., each]."""
+        """Return the outputs for the next states, as in `loss`: [..., each]."""
         if policy is None:
             return self.of_best(after, selector)
         return self.under(after, policy)
 
     def of_best(self, out: Array, selector: Array) -> Array:
-        """The same of the choice whose selector [..., n] is the largest."""
+        """Return the output for the choice with the largest selector [..., n]."""
         return self.of_action(out, ops.of(selector).argmax(selector, -1))
 
 
 @dataclass(frozen=True)
 class ScalarValues(ActionValues):
-    """Expected returns (Mnih et al. 2015): one number for each choice; Huber's loss."""
+    """Expected returns (Mnih et al. 2015): one number per choice; Huber's loss."""
 
     def part(self, out: Array) -> Array:
         return out
@@ -114,7 +119,7 @@ class ScalarValues(ActionValues):
 
 @dataclass(frozen=True)
 class DistributedValues(ActionValues):
-    """A distribution of returns for each choice, by `count` numbers, choice after choice."""
+    """A distribution of returns per choice, from `count` numbers each, ordered by choice."""
 
     count: int
 
@@ -139,35 +144,34 @@ class DistributedValues(ActionValues):
     ) -> tuple[Array, Array]:
         now, then = self.of_action(out, action), self.of_next(after, selector, policy)
         loss = self._distance(now, reward[..., None], discount[..., None], then, fraction)
-        return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
+        return loss, loss  # used as priority, as in Hessel et al. 2018, section 3
 
     @abstractmethod
     def _distance(
         self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
     ) -> Array:
-        """The loss [...] of what is said now of a choice [..., count], from reward and discount
-        [..., 1], what is said of the next one [..., count], and `loss`'s fraction."""
+        """Return the loss [...] of the current output for a choice [..., count], from reward and
+        discount [..., 1], the next output [..., count], and `loss`'s fraction."""
 
 
 @dataclass(frozen=True)
 class CategoricalValues(DistributedValues):
     """Returns as probabilities of `count` atoms from `low` to `high` (Bellemare et al. 2017,
-    arXiv:1707.06887): their logits, choice after choice; cross-entropy with the projected
-    target."""
+    arXiv:1707.06887): their logits, ordered by choice; cross-entropy with the projected target."""
 
     low: float
     high: float
 
     @property
     def support(self) -> Array:
-        """The atoms, NumPy's [count]."""
+        """The atoms, NumPy [count]."""
         return atoms(self.low, self.high, self.count)
 
     def part(self, out: Array) -> Array:
         return self.mean(self.spread(out))
 
     def mean(self, logits: Array) -> Array:
-        """The mean [...] of the distribution that logits [..., count] are of."""
+        """Return the mean [...] of the distribution with logits [..., count]."""
         xp = ops.of(logits)
         probability = xp.exp(xp.log_softmax(logits))
         return xp.sum(probability * xp.constant(self.support, logits), -1)
@@ -180,17 +184,20 @@ class CategoricalValues(DistributedValues):
         cost: Array,
         policy: Array = None,
     ) -> Array:
-        """The target of critics of an entropy-regularized policy: reward and the discounted return
-        of the next state less the temperature's log-probability of the action there, projected on
-        the atoms; that of the critic with the smaller mean (Lee et al. 2025, arXiv:2502.15280,
-        section 4.3, with Bellemare et al. 2017, eq. 7). No gradient flows through it.
+        """Return the target of critics of an entropy-regularized policy: the reward plus the
+        discounted return of the next state minus `cost`, projected onto the atoms, from the critic
+        with the smaller mean (Lee et al. 2025, arXiv:2502.15280, section 4.3, with Bellemare et al.
+        2017, eq. 7).
 
-        later: of each critic [B, outputs], of the next states. reward, discount: [B].
-        cost: [B, n], temperature times log-probability of each choice there.
-        policy: [B, n], the choices' probabilities, by which their distributions are mixed; where
-        there is one choice it may be left out.
+        Args:
+            later: Output of each critic for the next states, [B, outputs].
+            reward, discount: [B].
+            cost: Temperature times log-probability of each choice there, [B, n].
+            policy: Probabilities of the choices, which weight their distributions, [B, n]; optional
+                with one choice.
 
-        Returns probabilities [B, count].
+        Returns:
+            Probabilities [B, count], without gradient.
         """
         xp = ops.of(reward)
         logits = self.spread(later[0])
@@ -236,8 +243,8 @@ class RegressedValues(DistributedValues):
 
 @dataclass(frozen=True)
 class QuantileValues(RegressedValues):
-    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044, algorithm 1), choice
-    after choice."""
+    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044, algorithm 1), ordered by
+    choice."""
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(self.spread(out), -1)
@@ -245,9 +252,9 @@ class QuantileValues(RegressedValues):
 
 @dataclass(frozen=True)
 class ImplicitValues(RegressedValues):
-    """Returns as quantiles at whatever fractions enter the network (Dabney et al. 2018b,
-    arXiv:1806.06923, eq. 3): of N fractions its output is [..., N, n]. What it acts by is their
-    mean at the midpoints of `count` even parts of [0, 1]."""
+    """Returns as quantiles at fractions that are inputs of the network (Dabney et al. 2018b,
+    arXiv:1806.06923, eq. 3). For N fractions the output is [..., N, n]. The policy acts by the mean
+    at the midpoints of `count` even parts of [0, 1]."""
 
     @property
     def each(self) -> int:
@@ -255,13 +262,13 @@ class ImplicitValues(RegressedValues):
 
     @property
     def pairs(self) -> int:
-        return 0  # as many as fractions are drawn: few
+        return 0  # few: the number of sampled fractions
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(out, -2)
 
     def entering(self, obs: Tree, fraction: Array = None) -> Tree:
-        if fraction is None:  # [1, count], of all rows
+        if fraction is None:  # [1, count], for all rows
             like = obs
             while isinstance(like, dict):
                 like = next(iter(like.values()))

@@ -1,9 +1,10 @@
-"""How numbers of a training follow a signal: the effective sample size of its replay buffer (Kish
-1965, "Survey Sampling", section 11.7; of importance weights Kong 1992, technical report 348,
-University of Chicago), or the noise of its gradients (McCandlish et al. 2018, arXiv:1812.06162).
+"""Rules by which numbers of a training follow a signal: the effective sample size of the replay
+buffer (Kish 1965, "Survey Sampling", section 11.7; for importance weights Kong 1992, technical
+report 348, University of Chicago), or the gradient noise (McCandlish et al. 2018,
+arXiv:1812.06162).
 
-The rules are those of Note_rl, which cites no paper for them. e is the signal, smoothed, and T what
-it should be; all are 1 where e = T.
+The rules are those of Note_rl, which cites no paper for them. They depend on e / T, where e is the
+smoothed signal and T its target.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from tandem.errors import SettingError, one_of
 from tandem.types import Array
 
 Signal = Literal["ess", "noise"]
-MOST_SIZES = 8  # of mini-batches: compiled code is of one size
+MOST_SIZES = 8  # of minibatches: each size is compiled
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one number follows a signal. by_ess, by_noise: 1 where it grows with the signal, -1 where
-    it falls, 0 where it is left alone. count: a whole number, which is multiplied; others are added
-    to. low, high: what such a number can be at all."""
+    """Response of one number to a signal. by_ess, by_noise: 1 if it grows with the signal, -1 if it
+    falls, 0 if it does not change. count: an integer, which is multiplied; other numbers are added
+    to. low, high: the range of valid values."""
 
     by_ess: int
     by_noise: int
@@ -34,9 +35,9 @@ class Rule:
     high: float = inf
 
 
-BELOW_1 = 1 - 1e-6  # momenta: Adam divides by 1 - beta ** t, in float32
+BELOW_1 = 1 - 1e-6  # momentum: Adam divides by 1 - beta ** t, in float32
 
-# In this order; where two move the same value, the later one has it.
+# In this order; if two rules change the same value, the later one wins.
 RULES: dict[str, Rule] = {
     "alpha": Rule(+1, -1),
     "lr": Rule(+1, -1),
@@ -57,8 +58,8 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """A user's options of a rule: `rate` and `smooth` of a number, `scale` of a count, `align` of
-    the mini-batch; bounds of either."""
+    """A user's options of a rule: `rate` and `smooth` for a number, `scale` for a count, `align`
+    for the minibatch; bounds for both."""
 
     rate: float | None = None
     smooth: float = 0.2
@@ -69,7 +70,8 @@ class Parameters:
 
     @classmethod
     def of(cls, name: str, given: object) -> Parameters:
-        """Those in a dict for the rule `name`. SettingError for keys or values that are none."""
+        """Return the options in a dict for the rule `name`. Raises SettingError for invalid keys or
+        values."""
         rule = RULES[name]
         keys: tuple[str, ...] = (
             ("scale", "min", "max") if rule.count else ("rate", "min", "max", "smooth")
@@ -98,7 +100,8 @@ class Parameters:
         return parameters
 
     def bounds(self, rule: Rule) -> tuple[float, float]:
-        """(lowest, highest), within what such a number can be. SettingError where there is none."""
+        """Return (lowest, highest), within the rule's valid range. Raises SettingError if the range
+        is empty."""
         low = rule.low if self.min is None else max(rule.low, float(self.min))
         high = rule.high if self.max is None else min(rule.high, float(self.max))
         if isnan(low) or not low <= high:
@@ -111,15 +114,15 @@ class Parameters:
 
 
 def relative(e: float, target: float) -> float:
-    """e / target; 1 for 0 / 0, and infinite for any other e / 0."""
+    """Return e / target; 1 for 0 / 0, and infinity for any other e / 0."""
     if target:
         return e / target
     return 1.0 if not e else inf
 
 
 def moved(old: float, sign: int, ratio: float, parameters: Parameters, rule: Rule) -> float:
-    """smooth old + (1 - smooth) clip(old + rate sign (ratio - 1), min, max), where ratio is e / T;
-    `old` where that is not finite."""
+    """Return smooth old + (1 - smooth) clip(old + rate sign (ratio - 1), min, max), where ratio is
+    e / T; `old` if that is not finite."""
     low, high = parameters.bounds(rule)
     assert parameters.rate is not None
     candidate = min(max(old + parameters.rate * sign * (ratio - 1.0), low), high)
@@ -128,8 +131,8 @@ def moved(old: float, sign: int, ratio: float, parameters: Parameters, rule: Rul
 
 
 def multiplied(old: float, sign: int, ratio: float, parameters: Parameters, rule: Rule) -> float:
-    """clip(scale old ratio ** sign, min, max), where ratio is e / T; `old` where that is not
-    finite. Not rounded yet, so that small changes add up."""
+    """Return clip(scale old ratio ** sign, min, max), where ratio is e / T; `old` if that is not
+    finite. Not rounded, so that small changes add up."""
     low, high = parameters.bounds(rule)
     factor = ratio if sign > 0 else relative(1.0, ratio)
     new = min(max(old * factor * parameters.scale, low), high)
@@ -137,9 +140,9 @@ def multiplied(old: float, sign: int, ratio: float, parameters: Parameters, rule
 
 
 def batch_sizes(low: int, high: int, align: int | None = None) -> tuple[int, ...]:
-    """The sizes of mini-batches from `low` to `high`, rising, eight at most, since code is compiled
-    for each: the powers of two between them (or align times those), every second or third where
-    there are more than eight, and the bounds themselves where there is room."""
+    """Return the minibatch sizes from `low` to `high` in increasing order, at most eight, since
+    each one is compiled. They are the powers of two in this range (times align), every second or
+    third if there are more than eight, and the bounds if there is room."""
     unit = align or 1
     first, last = ceil(log2(max(low, unit) / unit)), floor(log2(max(high, unit) / unit))
     exponents = np.arange(first, last + 1)
@@ -152,28 +155,29 @@ def batch_sizes(low: int, high: int, align: int | None = None) -> tuple[int, ...
 
 
 def size_below(size: float, sizes: tuple[int, ...], rows: int) -> int:
-    """The largest of `sizes` that is at most the rounded `size` and `rows`; the smallest of them
-    where none is."""
+    """Return the largest of `sizes` that is at most the rounded `size` and `rows`; the smallest of
+    them if there is none."""
     limit = min(round(size), rows)
     return max((s for s in sizes if s <= limit), default=min(sizes))
 
 
 class Noise(NamedTuple):
-    """How much gradients of mini-batches differ."""
+    """Variation between gradients of minibatches."""
 
-    variance: float  # mean over weights, of that over mini-batches
+    variance: float  # over minibatches, averaged over weights
     scale: float  # the simple noise scale, in samples
 
 
 def gradient_noise(gradients: Array, batch_size: int) -> Noise:
-    """The noise of the gradients [K, P] of K independent mini-batches of `batch_size` samples.
+    """Return the noise of the gradients [K, P] of K independent minibatches of `batch_size`
+    samples.
 
-    variance: the mean over the P weights of the mean of (g - mean g) ** 2 over the K. scale: tr(S)
-    / |G| ** 2 (McCandlish et al. 2018, equation 2.9), where S is the covariance of a sample's
-    gradient and G the true gradient; both are estimated without bias, which for K = 2 is appendix
-    A.1 with mini-batches of B and 2 B: tr(S) = B sum var, |G| ** 2 = |mean g| ** 2 - sum var / K,
-    where var has K - 1 below. Infinite where that leaves nothing of G; (0, 0) for fewer than two
-    mini-batches.
+    variance: the mean over the P weights of the mean of (g - mean g) ** 2 over the K minibatches.
+    scale: tr(S) / |G| ** 2 (McCandlish et al. 2018, equation 2.9), where S is the covariance of a
+    sample's gradient and G the true gradient. Both estimates are unbiased, and for K = 2 they are
+    those of appendix A.1 with minibatches of B and 2 B: tr(S) = B sum var, |G| ** 2 = |mean g| ** 2
+    - sum var / K, where var has the denominator K - 1. The scale is infinite if the estimate of |G|
+    ** 2 is not positive; (0, 0) for fewer than two minibatches.
     """
     g = np.asarray(gradients, np.float64)
     if len(g) < 2 or not g.size:

@@ -1,4 +1,4 @@
-"""Random network distillation (Burda et al. 2019, arXiv:1810.12894): the reward of what is new."""
+"""Random network distillation (Burda et al. 2019, arXiv:1810.12894): rewards for novelty."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from tandem.types import Array
 
 
 def prediction_error(prediction: Array, features: Array) -> Array:
-    """How badly features [rows, F] of a random network are predicted, [rows]: the mean of the
-    squared differences (section 2.2: the intrinsic reward, and the predictor's loss). No gradient
-    is meant to pass through the features."""
+    """Return the error of predicted features [rows, F] of a random network, [rows]: the mean
+    squared difference (section 2.2: the intrinsic reward, and the predictor's loss). Features
+    should carry no gradient."""
     return ops.of(prediction).mean((prediction - features) ** 2, -1)
 
 
 def kept(draw: Array, offset: Array, share: float) -> Array:
-    """Which rows a predictor learns from, [rows]: 1 / share for that share of them, else 0 (the
-    paper's "proportion of experience used for training predictor").
+    """Return weights [rows] that select the rows a predictor learns from: 1 / share for this share
+    of them, else 0 (the paper's "proportion of experience used for training predictor").
 
-    draw: one number in [0, 1) for each row, drawn evenly; offset: one for each update, which makes
-    other rows of the same draws."""
+    draw: one uniform number in [0, 1) per row. offset: one per update, which selects other rows
+    with the same draws.
+    """
     xp = ops.of(draw)
     shifted = draw + offset
     shifted = xp.where(shifted >= 1.0, shifted - 1.0, shifted)
@@ -28,9 +29,9 @@ def kept(draw: Array, offset: Array, share: float) -> Array:
 
 
 def forward_returns(reward: Array, running: Array, gamma: float) -> tuple[Array, Array]:
-    """Discounted sums of rewards [T, N] so far, [T, N], and the last of them [N], from `running`
-    [N] before the first: what intrinsic rewards are divided by the standard deviation of (section
-    2.4). NumPy's."""
+    """Return the discounted sums of rewards [T, N] up to each step, [T, N], and the last of them
+    [N], continuing from `running` [N]. Intrinsic rewards are divided by their standard deviation
+    (section 2.4). NumPy only."""
     found = np.empty(reward.shape)
     for t, now in enumerate(reward):
         running = running * gamma + now

@@ -1,9 +1,8 @@
-"""Distributions over actions as functions of a network's output and of noise that was drawn
-outside: pure, so that a loss is a function of its batch, and one seed gives the same actions on
-every engine.
+"""Action distributions as pure functions of a network's output and of noise sampled outside, so
+that a loss is a function of its batch, and a seed gives the same actions on every backend.
 
-A distribution says how a policy acts by it: at random or by its mode, and how its actions become
-the environment's (`action_mode`). Outputs are [..., width]; log_prob, entropy and kl are [...].
+A distribution defines how a policy acts, at random or by the mode, and how its actions become the
+environment's (`action_mode`). Outputs are [..., width]; log_prob, entropy and kl are [...].
 """
 
 from __future__ import annotations
@@ -24,58 +23,59 @@ from tandem.types import Array, Tree
 
 
 class Distribution(ABC):
-    """How a policy acts by a network's output [..., width]."""
+    """Base class: maps a network's output [..., width] to actions."""
 
-    action_mode: ClassVar[ActionMode]  # how its actions become the environment's
+    action_mode: ClassVar[ActionMode]  # conversion to the environment's actions
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """How many numbers the network gives for an action; 0 where that goes by its features."""
+        """Size of the network's output for an action; 0 if it depends on the number of features."""
 
     def part(self, out: Array) -> Array:
-        """The part of a network's output [..., any] that is for an action: its first numbers."""
+        """Return the part of a network's output [..., any] that defines the action: the first
+        numbers."""
         return out[..., : self.width] if self.width else out
 
     def entering(self, obs: Tree) -> Tree:
-        """The network's input for observations [N, ...], to act."""
+        """Return the network's input for observations [N, ...] when acting."""
         return obs
 
     def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:
-        """The part for actions of what a network puts out for observations [N, ...]."""
+        """Return the action part of a network's output for observations [N, ...]."""
         return self.part(network(self.entering(obs)))
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """The random numbers of `sample` for `shape` actions, [*shape, ...]."""
+        """Sample the random numbers that `sample` needs for `shape` actions, [*shape, ...]."""
 
     @abstractmethod
     def sample(self, out: Array, noise: Array) -> Array:
-        """Random actions [...]."""
+        """Return random actions [...]."""
 
     @abstractmethod
     def mode(self, out: Array) -> Array:
-        """The best actions [...]."""
+        """Return the best actions [...]."""
 
     def act(self, out: Array, noise: Array | None) -> Array:
-        """Random actions [...]; with noise=None the best ones."""
+        """Return random actions [...]; with noise=None the best ones."""
         return self.mode(out) if noise is None else self.sample(out, noise)
 
 
 class Density(Distribution):
-    """A distribution with known probabilities of actions."""
+    """Base class of distributions with known action probabilities."""
 
     @abstractmethod
     def log_prob(self, out: Array, action: Array) -> Array:
-        """The log-probability or log-density of actions, [...]."""
+        """Return the log-probability or log-density of actions, [...]."""
 
     @abstractmethod
     def entropy(self, out: Array) -> Array:
-        """[...], in nats."""
+        """Return the entropy [...], in nats."""
 
     @abstractmethod
     def kl(self, old: Array, out: Array) -> Array:
-        """The divergence KL(old || out), [...], in nats."""
+        """Return the divergence KL(old || out), [...], in nats."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Categorical(Density):
         return self.n
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Gumbel noise: the argmax of logits plus it is a sample (Maddison et al. 2014,
-        arXiv:1411.0030)."""
+        """Sample Gumbel noise: the argmax of logits plus this noise is a sample (Maddison et al.
+        2014, arXiv:1411.0030)."""
         x = rng.standard_exponential((*shape, self.n), dtype=np.float32) + np.float32(1e-30)
         return -ops.of(x).log(x)
 
@@ -119,8 +119,8 @@ class Categorical(Density):
 
 @dataclass(frozen=True)
 class MultiCategorical(Density):
-    """One of `sizes[i]` choices at each position i, independently, from all their logits side by
-    side. Actions are [..., len(sizes)]."""
+    """One of `sizes[i]` choices at each position i, independently, from their concatenated logits.
+    Actions are [..., len(sizes)]."""
 
     sizes: tuple[int, ...]
 
@@ -160,7 +160,7 @@ class MultiCategorical(Density):
 
 @dataclass(frozen=True)
 class Bernoulli(Density):
-    """`n` bits, independently, from the logits [..., n] of being 1."""
+    """`n` independent bits, from the logits [..., n] of being 1."""
 
     n: int
 
@@ -171,7 +171,8 @@ class Bernoulli(Density):
         return self.n
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Logistic noise: the logit plus it is above 0 with the bit's probability."""
+        """Sample logistic noise: the logit plus this noise is positive with the bit's
+        probability."""
         return rng.logistic(size=(*shape, self.n)).astype(np.float32)
 
     def sample(self, out: Array, noise: Array) -> Array:
@@ -196,15 +197,15 @@ class Bernoulli(Density):
 
 @dataclass(frozen=True)
 class Normal(Distribution):
-    """Of `size` numbers around means, which come first in the output. They are cut at the bounds of
-    the action space."""
+    """Base class of distributions of `size` numbers around means, which come first in the output.
+    Actions are clipped to the bounds of the action space."""
 
     size: int
 
     action_mode: ClassVar[ActionMode] = "clip"
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Standard normal, [*shape, size]."""
+        """Sample standard normal noise, [*shape, size]."""
         return rng.standard_normal((*shape, self.size), dtype=np.float32)
 
     def mode(self, out: Array) -> Array:
@@ -213,8 +214,8 @@ class Normal(Distribution):
 
 @dataclass(frozen=True)
 class Gaussian(Normal, Density):
-    """A normal distribution with diagonal covariance over `size` numbers, from means and log
-    standard deviations."""
+    """Normal distribution with diagonal covariance over `size` numbers, from means and log standard
+    deviations."""
 
     @property
     def width(self) -> int:
@@ -243,16 +244,16 @@ class Gaussian(Normal, Density):
 
 @dataclass(frozen=True)
 class Spherical(Normal, Density):
-    """A normal distribution over `size` numbers with one variance for all of them, from means and
-    the number whose softplus, at least 1e-4, is that variance (Mnih et al. 2016, arXiv:1602.01783,
-    supplement, section 9)."""
+    """Normal distribution over `size` numbers with a common variance, from means and a number whose
+    softplus, at least 1e-4, is the variance (Mnih et al. 2016, arXiv:1602.01783, supplement,
+    section 9)."""
 
     @property
     def width(self) -> int:
         return self.size + 1
 
     def variance(self, out: Array) -> Array:
-        """[...]"""
+        """Return the variance [...]."""
         xp = ops.of(out)
         return xp.clip(xp.softplus(out[..., self.size]), 1e-4, float("inf"))
 
@@ -276,21 +277,21 @@ class Spherical(Normal, Density):
 
 @dataclass(frozen=True)
 class Beta(Density):
-    """A Beta distribution over each of `size` numbers in (-1, 1), independently: 2 x - 1 of x in
-    (0, 1) (Chou et al. 2017, "Improving stochastic policy gradients in continuous control with deep
-    reinforcement learning using the Beta distribution", PMLR 70, eq. 11 and section 4.2). From
-    outputs [..., 2 size]: alpha - 1 and beta - 1 before their softplus, so that both are above 1,
-    and the density has one peak and is 0 at the bounds.
+    """Independent Beta distributions over `size` numbers in (-1, 1): 2 x - 1 for x in (0, 1) (Chou
+    et al. 2017, "Improving stochastic policy gradients in continuous control with deep
+    reinforcement learning using the Beta distribution", PMLR 70, eq. 11 and section 4.2). The
+    outputs [..., 2 size] are alpha - 1 and beta - 1 before their softplus, so that both parameters
+    are above 1, and the density has one peak and is 0 at the bounds.
 
-    `mode` is the mean alpha / (alpha + beta): the peak jumps from bound to bound where both are
-    near 1, and is nowhere at 1.
+    `mode` is the mean alpha / (alpha + beta): near alpha = beta = 1 the peak jumps between the
+    bounds, and at 1 there is none.
     """
 
     size: int
 
     action_mode = "unit"
 
-    # each of a gamma's proposals is accepted with probability 0.95 or more: all fail once in 6e7
+    # a proposal is accepted with probability 0.95 or more, so all fail once in 6e7
     TRIES = 6
 
     @property
@@ -302,8 +303,8 @@ class Beta(Density):
         return both[..., : self.size], both[..., self.size :]
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Proposals of two gamma draws, [*shape, 2 size, TRIES, 2]: a standard normal, and the
-        logarithm of a uniform."""
+        """Sample proposals for two gamma variates, [*shape, 2 size, TRIES, 2]: a standard normal,
+        and the logarithm of a uniform."""
         normal, exponential = (
             f((*shape, self.width, self.TRIES), dtype=np.float32)
             for f in (rng.standard_normal, rng.standard_exponential)
@@ -311,9 +312,9 @@ class Beta(Density):
         return ops.of(normal).stack([normal, -exponential], -1)
 
     def sample(self, out: Array, noise: Array) -> Array:
-        """From two gamma draws, alpha's over the sum of both. A draw is the first
-        accepted proposal of Marsaglia & Tsang (2000, doi:10.1145/358407.358414, figure 1), of a
-        fixed number; the last one, if there is none."""
+        """Return alpha's gamma variate over the sum of both, scaled to (-1, 1). A variate is the
+        first accepted proposal of Marsaglia & Tsang (2000, doi:10.1145/358407.358414, figure 1)
+        among a fixed number, or the last one if none is accepted."""
         xp = ops.of(out)
         d = (xp.softplus(out) + np.float32(2 / 3))[..., None]  # shape - 1/3
         normal, log_uniform = noise[..., 0], noise[..., 1]
@@ -329,9 +330,10 @@ class Beta(Density):
         return (a - b) / (a + b)
 
     def log_prob(self, out: Array, action: Array) -> Array:
-        """At least 1e-6 from the bounds, where rounding would make it infinite."""
+        """Return the log-density, evaluated at least 1e-6 from the bounds, where rounding would
+        make it infinite."""
         xp, (a, b) = ops.of(out), self._shapes(out)
-        # from either bound
+        # distance from either bound
         low, high = (xp.clip(0.5 * (1.0 + sign * action), 1e-6, 1.0) for sign in (1.0, -1.0))
         return xp.sum(
             (a - 1.0) * xp.log(low) + (b - 1.0) * xp.log(high) - log_beta(a, b) - log(2), -1
@@ -357,8 +359,8 @@ class Beta(Density):
 
 @dataclass(frozen=True)
 class TanhGaussian(Normal):
-    """tanh of a normal distribution with diagonal covariance: in (-1, 1) (Haarnoja et al. 2018,
-    arXiv:1812.05905, appendix C). From means and log standard deviations, cut to [-20, 2]."""
+    """tanh of a normal distribution with diagonal covariance, in (-1, 1) (Haarnoja et al. 2018,
+    arXiv:1812.05905, appendix C), from means and log standard deviations clipped to [-20, 2]."""
 
     action_mode = "unit"
 
@@ -374,18 +376,18 @@ class TanhGaussian(Normal):
         return xp.tanh(out[..., : self.size] + xp.exp(self.log_std(out)) * noise)
 
     def sample_log_prob(self, out: Array, noise: Array) -> tuple[Array, Array]:
-        """Returns (action [..., size], its log-density [...]), differentiable in `out`; noise is
-        standard normal."""
+        """Return (action [..., size], its log-density [...]), differentiable in `out`, from
+        standard normal noise."""
         return tanh_normal(out[..., : self.size], self.log_std(out), noise)
 
     def log_std(self, out: Array) -> Array:
-        """[..., size]"""
+        """Return the clipped log standard deviations [..., size]."""
         return ops.of(out).clip(out[..., self.size :], -20.0, 2.0)
 
 
 @dataclass(frozen=True)
 class DeterministicDistribution(Normal):
-    """The output itself, in [-1, 1], with noise added to explore."""
+    """The output itself, in [-1, 1], with noise added for exploration."""
 
     action_mode = "unit"
 
@@ -398,9 +400,9 @@ class DeterministicDistribution(Normal):
 
 
 def tanh_normal(mean: Array, log_std: Array, noise: Array) -> tuple[Array, Array]:
-    """An action in (-1, 1) and its log-probability, from standard normal noise (Haarnoja et al.
-    2018, arXiv:1812.05905, appendix C, eq. 26). mean, log_std, noise [..., D]; returns action [...,
-    D], log_prob [...]."""
+    """Return an action in (-1, 1), [..., D], and its log-probability [...], from mean, log_std and
+    standard normal noise, [..., D] each (Haarnoja et al. 2018, arXiv:1812.05905, appendix C, eq.
+    26)."""
     xp = ops.of(mean)
     u = mean + xp.exp(log_std) * noise
     normal = -0.5 * noise * noise - log_std - HALF_LOG_2PI

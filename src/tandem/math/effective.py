@@ -1,5 +1,4 @@
-"""The effective sample size of weighted samples, and how many rows of a replay buffer to keep by
-it."""
+"""The effective sample size of weighted samples, and the number of replay rows to keep by it."""
 
 from __future__ import annotations
 
@@ -10,13 +9,18 @@ from tandem.types import Array
 
 
 def effective_sample_size(weight: Array) -> float:
-    """1 / sum p_i ** 2 with p = w / sum w (Kish 1965, "Survey Sampling", section 11.7; of
-    importance weights, Kong 1992): n for n equal weights, 1 where all weight is on one.
+    """Return the effective sample size 1 / sum p_i ** 2 with p = w / sum w (Kish 1965, "Survey
+    Sampling", section 11.7; for importance weights, Kong 1992): n for n equal weights, 1 if a
+    single weight is not 0.
 
-    weight: w, [n], from 0 on; all zeros count as equal ones.
+    Args:
+        weight: w, [n], nonnegative; all zeros count as equal weights.
 
-    Returns a number from 1 to n; 0 for no weights. Raises SettingError for weights that are
-    negative or not finite.
+    Returns:
+        A number from 1 to n; 0 without weights.
+
+    Raises:
+        SettingError: for weights that are negative or not finite.
     """
     w = np.asarray(weight, np.float64).reshape(-1)
     if not w.size:
@@ -31,24 +35,26 @@ def effective_sample_size(weight: Array) -> float:
     largest = w.max()
     if largest == 0:
         return float(w.size)
-    w = w / largest  # squares neither overflow nor vanish
+    w = w / largest  # squares neither overflow nor underflow
     return float(w.sum() ** 2 / (w * w).sum())
 
 
 def smoothed(old: float | None, new: float, share: float = 0.2) -> float:
-    """Returns share * new + (1 - share) * old; `new` where there is no old value."""
+    """Return share * new + (1 - share) * old; `new` if there is no old value."""
     return new if old is None else share * new + (1 - share) * old
 
 
 def rows_to_drop(size: float, rows: int, scale: float = 1.0) -> int:
-    """How many of the oldest rows to drop, so that int(size * scale) stay: at least one of them,
-    and not all.
+    """Return the number of oldest rows to drop so that int(size * scale) remain, at least one, and
+    fewer than all.
 
-    size: the effective sample size of the rows, smoothed or not.
-    rows: how many there are.
-    scale: how many to keep for each effective sample.
+    Args:
+        size: Effective sample size of the rows, smoothed or not.
+        rows: Number of rows.
+        scale: Rows to keep per effective sample.
 
-    Returns the number to drop; 0 for fewer than two rows.
+    Returns:
+        The number to drop; 0 for fewer than two rows.
     """
     if rows < 2:
         return 0

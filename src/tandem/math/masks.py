@@ -1,8 +1,8 @@
-"""Action masks: which choices an observation allows (Huang & Ontañón 2022, "A closer look at
+"""Action masks: the valid choices of an observation (Huang & Ontañón 2022, "A closer look at
 invalid action masking in policy gradient algorithms", arXiv:2006.14171).
 
-A mask [..., width] is the entry `spaces.MASK` of an observation: 1 for a choice that may be taken,
-0 for one that may not, the positions of a multi-discrete action side by side.
+A mask [..., width] is the entry `spaces.MASK` of an observation: 1 for a valid choice, 0 for an
+invalid one, with the positions of a multi-discrete action concatenated.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from tandem.math.products import for_actions
 from tandem.spaces import MASK, Leaf
 from tandem.types import Array, Tree
 
-# Finite: times a probability or a discount of 0 it is 0, where infinity would be NaN.
+# Finite: its product with a probability or discount of 0 is 0, where infinity gives NaN.
 FORBIDDEN = -1e9
 
 
 def allowed(obs: Tree) -> Array:
-    """The mask of observations, float [..., width]. One that allows nothing, as after the end of an
-    episode, counts as one that allows everything: what follows an end has weight or discount 0, and
-    has to be finite for that to make it 0.
+    """Return the mask of observations, float [..., width].
 
-    obs: observations with a mask [..., width].
+    An empty mask, as after the end of an episode, becomes all ones: values after an end have weight
+    or discount 0, and must be finite for the product to be 0.
+
+    Args:
+        obs: Observations with a mask [..., width].
     """
     xp = ops.of(obs[MASK])
     mask = xp.cast(obs[MASK])
@@ -30,15 +32,21 @@ def allowed(obs: Tree) -> Array:
 
 
 def masked(out: Array, obs: Tree, action: Leaf) -> Array:
-    """`out` with FORBIDDEN where `allowed` is 0 (Huang & Ontañón 2022, section 3.1): such a choice
-    has probability 0, adds nothing to entropies and divergences, is no maximum, and gets no
-    gradient.
+    """Return `out` with FORBIDDEN where `allowed` is 0 (Huang & Ontañón 2022, section 3.1).
 
-    out: [..., width], logits or action values.
-    obs: observations with a mask [..., width].
-    action: the action space; where it has no masks, `out` itself is returned.
+    An invalid choice thus has probability 0, adds nothing to entropies and divergences, is never
+    the maximum, and gets no gradient.
 
-    Returns [..., width]. Raises SpaceError where the shapes do not fit.
+    Args:
+        out: Logits or action values, [..., width].
+        obs: Observations with a mask [..., width].
+        action: The action space; without masks, `out` itself is returned.
+
+    Returns:
+        [..., width].
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     if not action.masked:
         return out
@@ -47,12 +55,14 @@ def masked(out: Array, obs: Tree, action: Leaf) -> Array:
 
 
 def evenly(noise: Array, obs: Tree, action: Leaf) -> Array:
-    """A random action, each that is allowed as likely as any other.
+    """Return a uniformly random valid action.
 
-    noise: [..., width], independent numbers of one distribution.
-    obs: observations with a mask [..., width], if `action` is masked.
-    action: the action space.
+    Args:
+        noise: Independent, identically distributed numbers, [..., width].
+        obs: Observations with a mask [..., width], if `action` is masked.
+        action: The action space.
 
-    Returns actions [...], or [..., positions] of a multi-discrete space.
+    Returns:
+        Actions [...], or [..., positions] for a multi-discrete space.
     """
     return for_actions(action).mode(masked(noise, obs, action))

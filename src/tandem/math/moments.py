@@ -10,8 +10,9 @@ from tandem.types import Array
 
 
 def merged(mean: Array, variance: Array, count: Array, rows: Array) -> tuple[Array, Array, Array]:
-    """(mean, variance, count) of what has these and of rows [M, width] together (Chan, Golub &
-    LeVeque 1979, eq. 2.1); of any engine's arrays, at their precision."""
+    """Return (mean, variance, count) of previous data with these moments and of rows [M, width]
+    together (Chan, Golub & LeVeque 1979, eq. 2.1). Works on arrays of any backend, at their
+    precision."""
     xp, added = ops.of(rows), float(rows.shape[0])
     if not added:
         return mean, variance, count
@@ -30,19 +31,18 @@ class Moments:
         self.mean, self.variance, self.count = np.zeros(width), np.ones(width), 0.0
 
     def add(self, rows: Array) -> None:
-        """Takes in rows [M, width]; none (M = 0) change nothing. Raises SpaceError for another
-        shape."""
+        """Add rows [M, width]; M = 0 changes nothing. Raises SpaceError for another shape."""
         same_shape("rows", rows, (-1, *self.mean.shape))
         self.mean, self.variance, self.count = merged(
             self.mean, self.variance, self.count, rows.astype(np.float64)
         )
 
     def state(self) -> dict[str, Array]:
-        """Returns the arrays that `load_state` needs."""
+        """Return the arrays that `load_state` needs."""
         return {"mean": self.mean, "variance": self.variance, "count": np.array(self.count)}
 
     def load_state(self, state: dict[str, Array]) -> None:
-        """Goes on from what `state` returned."""
+        """Restore the result of `state`."""
         self.mean = state["mean"].copy()
         self.variance = state["variance"].copy()
         self.count = float(state["count"])

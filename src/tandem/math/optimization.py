@@ -1,5 +1,5 @@
-"""Conjugate gradients, for natural steps; how much RAdam adapts its first ones; weights of length
-1."""
+"""Conjugate gradients for natural gradient steps, RAdam's rectification of early steps, and
+normalization of weights to unit length."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from tandem.errors import same_shape
 from tandem.types import AnyArray, Array
 
 Vectors = tuple[Array, Array, Array, Array]  # x, residual, direction, residual's squared length
-# (n, body, state) -> body(body(... body(state))), n times: the engine's loop
+# (n, body, state) -> body(body(... body(state))), n times: the backend's loop
 Repeat = Callable[[int, Callable[[Vectors], Vectors], Vectors], Vectors]
 
 
-SHORTEST = 1e-8  # a length that is divided by
+SHORTEST = 1e-8  # lower limit of a length in a division
 
 
 def on_sphere(x: Array) -> Array:
-    """Rows of x [..., F] at length 1: x / ||x|| (Lee et al. 2025, arXiv:2502.15280, eq. 6), with a
-    gradient at 0 too."""
+    """Normalize rows of x [..., F] to length 1: x / ||x|| (Lee et al. 2025, arXiv:2502.15280, eq.
+    6), with a finite gradient at 0."""
     xp = ops.of(x)
     return x / xp.sqrt(xp.sum(x * x, -1) + SHORTEST**2)[..., None]
 
 
 def unit_columns(x: Array) -> Array:
-    """Weights [inputs, units], those of each unit at length 1 (Lee et al. 2025, eq. 21)."""
+    """Normalize weights [inputs, units] to length 1 for each unit (Lee et al. 2025, eq. 21)."""
     xp = ops.of(x)
     return x / xp.sqrt(xp.sum(x * x, 0) + SHORTEST**2)
 
 
 def rectification(updates: AnyArray | int, beta2: float) -> AnyArray:
-    """By what RAdam multiplies Adam's step (Liu et al. 2020, arXiv:1908.03265, algorithm 2): r_t;
-    0 where the step is not adapted, but by momentum, as the variance cannot be told yet: up to
-    rho_t = 5, as torch and optax have it (the paper: 4).
+    """Return RAdam's factor of Adam's step (Liu et al. 2020, arXiv:1908.03265, algorithm 2), r_t.
 
-    updates: int [...], t, from 1 on.
-    beta2: the decay of the mean square.
+    It is 0 for momentum steps that are not adapted because the variance is not yet known: up to
+    rho_t = 5, as in torch and optax (the paper: 4).
 
-    Returns r_t, float32 [...].
+    Args:
+        updates: t, int [...], from 1.
+        beta2: Decay of the mean square.
+
+    Returns:
+        r_t, float32 [...].
     """
     t, limit = np.asarray(updates, np.float64), 2 / (1 - beta2) - 1
     if limit <= 5:
@@ -53,15 +56,20 @@ def rectification(updates: AnyArray | int, beta2: float) -> AnyArray:
 def conjugate_gradient(
     product: Callable[[Array], Array], b: Array, iterations: int, repeat: Repeat
 ) -> Array:
-    """An approximate solution of product(x) = b (Hestenes & Stiefel 1952,
+    """Return an approximate solution of product(x) = b (Hestenes & Stiefel 1952,
     doi:10.6028/jres.049.044, eq. 3:1; Schulman et al. 2015, arXiv:1502.05477, appendix C).
 
-    product: x [n] -> A x [n] of a positive definite matrix A.
-    b: [n].
-    iterations: how many directions are searched; n would be enough without rounding.
-    repeat: the engine's loop.
+    Args:
+        product: x [n] -> A x [n] for a positive definite matrix A.
+        b: [n].
+        iterations: Number of search directions; n would suffice without rounding.
+        repeat: The backend's loop.
 
-    Returns x, [n]. Raises SpaceError where b has not one axis.
+    Returns:
+        x, [n].
+
+    Raises:
+        SpaceError: if b does not have one axis.
     """
     same_shape("b", b, (-1,))
     xp = ops.of(b)

@@ -1,4 +1,4 @@
-"""Which distribution is over an action space, and several of them side by side."""
+"""The distribution for an action space, and products of several distributions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tandem.types import Array, Tree
 
 @dataclass(frozen=True)
 class ProductDistribution(Density):
-    """Several distributions side by side, independently: of a Dict or Tuple of actions, as vectors
-    of floats. The output has the numbers of each in order, of normal distributions the means, and
-    after them all the log standard deviations of these."""
+    """Product of independent distributions, for a Dict or Tuple of actions, as vectors of floats.
+    The output contains the numbers of each in order, with only the means of normal distributions;
+    all their log standard deviations follow at the end."""
 
     parts: tuple[Density, ...]
 
@@ -36,11 +36,11 @@ class ProductDistribution(Density):
 
     @property
     def normal(self) -> int:
-        """How many log standard deviations there are."""
+        """Number of log standard deviations."""
         return sum(d.size for d in self.parts if isinstance(d, Gaussian))
 
     def _outputs(self, out: Array) -> list[tuple[Density, Array]]:
-        """Each distribution with its part of the output."""
+        """Return each distribution with its part of the output."""
         outputs, at, deviation = list[tuple[Density, Array]](), 0, self.width - self.normal
         for d in self.parts:
             if not isinstance(d, Gaussian):
@@ -53,7 +53,7 @@ class ProductDistribution(Density):
         return outputs
 
     def _actions(self, action: Array) -> list[Array]:
-        """The part of each in actions [..., D]."""
+        """Return the part of each distribution in actions [..., D]."""
         xp, parts, at = ops.of(action), list[Array](), 0
         for d in self.parts:
             size = _size(d)
@@ -89,7 +89,7 @@ class ProductDistribution(Density):
 
 
 def _size(d: Density) -> int:
-    """How many numbers an action is."""
+    """Return the number of components of an action."""
     if isinstance(d, Categorical):
         return 1
     if isinstance(d, MultiCategorical):
@@ -98,14 +98,14 @@ def _size(d: Density) -> int:
 
 
 def _side_by_side(actions: Iterable[Array]) -> Array:
-    """Actions of one environment each, [N] or [N, D], as vectors of floats."""
+    """Concatenate actions, [N] or [N, D] each, as vectors of floats."""
     flat = [a.reshape(len(a), -1).astype(np.float32) for a in actions]
     return ops.of(flat[0]).concat(flat, -1)
 
 
 def for_actions(action: Leaf) -> Density:
-    """The distribution over an action space: Categorical, MultiCategorical, Bernoulli, Gaussian, or
-    a ProductDistribution of these."""
+    """Return the distribution for an action space: Categorical, MultiCategorical, Bernoulli,
+    Gaussian, or a ProductDistribution of these."""
     if action.parts:
         return ProductDistribution(tuple(for_actions(part) for _, part in action.parts))
     if action.kind == "multibinary":

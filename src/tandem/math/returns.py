@@ -1,18 +1,18 @@
 """Returns and advantages over trajectories of T steps of N environments, [T, N].
 
-They run over any engine's arrays, so inside a loss too: what is replayed is corrected by the policy
-as it is now.
+They work on arrays of any backend, also inside a loss, so that replayed data can be corrected with
+the current policy.
 
-The arguments that these functions share:
+Arguments that these functions share:
 
-reward: [T, N], r_t, what step t was rewarded with. Where step t cut its episode, the discounted
-value of what followed it is part of it.
-discount: [T, N], gamma of step t, and 0 where the step terminated its episode.
-last: bool [T, N], whether the step ended its episode: nothing of a later step counts for it.
-value: [T, N], V(s_t) of the state that step t started from.
-bootstrap: [N], V(s_T) of the state after the last step.
+    reward: [T, N], r_t of step t. If step t was truncated, it includes the discounted bootstrap
+        value.
+    discount: [T, N], gamma of step t, and 0 if the step terminated its episode.
+    last: bool [T, N], whether the step ended its episode; later steps do not count for it.
+    value: [T, N], V(s_t) of the state before step t.
+    bootstrap: [N], V(s_T) of the state after the last step.
 
-All raise SpaceError where the shapes do not fit.
+All functions raise SpaceError if the shapes do not fit.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ def generalized_advantage(
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16): A_t =
     delta_t + gamma_t lambda A_{t+1} with delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t).
 
-    reward, discount, last, value, bootstrap: see the module.
-    lambda_: from 0 (the error of one step) to 1 (the return minus the value).
+    Args:
+        reward, discount, last, value, bootstrap: See the module.
+        lambda_: From 0 (one-step error) to 1 (return minus value).
 
-    Returns A_t, [T, N].
+    Returns:
+        A_t, [T, N].
     """
     discount_t = _discount_t(reward, discount, last, bootstrap, value=value)
     delta = reward + discount_t * _shifted(value, bootstrap) - value
@@ -41,15 +43,19 @@ def generalized_advantage(
 
 
 def accumulate(x: Array, decay: Array, end: Array = None) -> Array:
-    """Discounted sums y_t = x_t + decay_t y_{t+1}. Of an engine's arrays in log2(T) steps over all
-    rows (Hillis & Steele 1986, doi:10.1145/7902.7903): quick to compile, and to run eagerly. Of
-    NumPy's from the last row to the first.
+    """Return discounted sums y_t = x_t + decay_t y_{t+1}.
 
-    x: [T, ...], the terms.
-    decay: [T, ...], what each sum takes of the next.
-    end: [...], y_T; 0 without it.
+    On a backend's arrays this takes log2(T) steps over all rows (Hillis & Steele 1986,
+    doi:10.1145/7902.7903), which compile and run quickly, also eagerly. On NumPy arrays it goes
+    from the last row to the first.
 
-    Returns y_t, [T, ...].
+    Args:
+        x: The terms, [T, ...].
+        decay: The weight of the next sum in each sum, [T, ...].
+        end: y_T, [...]; default 0.
+
+    Returns:
+        y_t, [T, ...].
     """
     same_shapes(x.shape, decay=decay)
     if end is not None:
@@ -73,44 +79,49 @@ def accumulate(x: Array, decay: Array, end: Array = None) -> Array:
 def _discount_t(
     reward: Array, discount: Array, last: Array, bootstrap: Array, **others: Array
 ) -> Array:
-    """Returns the discounts [T, N], 0 where a step ended its episode. `others` are checked to have
-    the same shape."""
+    """Return the discounts [T, N], 0 where a step ended its episode. `others` must have the same
+    shape."""
     same_shapes(reward.shape, discount=discount, last=last, **others)
     same_shapes(reward.shape[1:], bootstrap=bootstrap)
     return ops.of(discount).where(last, 0.0 * discount, discount)
 
 
 def _shifted(x: Array, end: Array) -> Array:
-    """x [T, N] one step earlier: x[1:], then `end` [N]."""
+    """Shift x [T, N] one step earlier: x[1:], then `end` [N]."""
     return ops.of(x).concat([x[1:], end[None]], 0)
 
 
 def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) -> Array:
-    """Discounted returns R_t = r_t + gamma_t R_{t+1} with R_T = V(s_T) (Mnih et al. 2016,
+    """Return discounted returns R_t = r_t + gamma_t R_{t+1} with R_T = V(s_T) (Mnih et al. 2016,
     arXiv:1602.01783, algorithms S2 and S3).
 
-    reward, discount, last, bootstrap: see the module.
+    Args:
+        reward, discount, last, bootstrap: See the module.
 
-    Returns R_t, [T, N].
+    Returns:
+        R_t, [T, N].
     """
     return accumulate(reward, _discount_t(reward, discount, last, bootstrap), bootstrap)
 
 
 def n_step(reward: Array, discount: Array, last: Array, n: int, *after: Array) -> tuple[Array, ...]:
-    """Returns of n steps before what they are bootstrapped from (Sutton & Barto 2018, section 7.1),
-    or of less where an episode ends earlier, or the steps do: then they are exact for those.
+    """Return n-step returns without their bootstrap value (Sutton & Barto 2018, section 7.1). They
+    have fewer steps where an episode or the trajectory ends earlier, and are exact for these.
 
-    reward, discount, last: see the module.
-    after: [T, N, ...] each, what is known of the state after every step.
+    Args:
+        reward, discount, last: See the module.
+        n: Number of steps.
+        after: Values of the state after every step, [T, N, ...] each.
 
-    Returns (sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount_t ...
-    discount_(t+m-1), after_(t+m-1) of each `after`), [T, N, ...]; m is n, or less.
+    Returns:
+        (sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount_t ...
+            discount_(t+m-1), after_(t+m-1) of each `after`), [T, N, ...]; m is n, or less.
     """
     same_shapes(reward.shape, discount=discount, last=last)
     xp = ops.of(reward)
 
     def longer(one: Array, further: Array) -> Array:
-        """One step's, where nothing comes after it, and else what reaches further."""
+        """Return `one` at the end of an episode or trajectory, else `further`."""
         ends = xp.reshape(last[:-1], (-1, *last.shape[1:], *(1,) * (len(one.shape) - 2)))
         return xp.concat([xp.where(ends, one[:-1], further), one[-1:]], 0)
 
@@ -137,12 +148,14 @@ def vtrace(
 ) -> tuple[Array, Array]:
     """V-trace (Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2).
 
-    reward, discount, last, value, bootstrap: see the module.
-    ratio: [T, N], pi(a_t | s_t) / mu(a_t | s_t) of the policy to be learned and the one that acted.
-    rho: where ratios are cut in temporal differences.
-    c: where ratios are cut in traces.
+    Args:
+        reward, discount, last, value, bootstrap: See the module.
+        ratio: pi(a_t | s_t) / mu(a_t | s_t) of the learned and the acting policy, [T, N].
+        rho: Upper limit of ratios in temporal differences.
+        c: Upper limit of ratios in traces.
 
-    Returns (targets v_t, advantages rho_t (r_t + gamma_t v_{t+1} - V(s_t))), both [T, N].
+    Returns:
+        (targets v_t, advantages rho_t (r_t + gamma_t v_{t+1} - V(s_t))), both [T, N].
     """
     discount_t = _discount_t(reward, discount, last, bootstrap, value=value, ratio=ratio)
     xp = ops.of(ratio)
@@ -166,17 +179,19 @@ def retrace(
     in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): target_t = r_t + gamma_t
     (c_{t+1} (target_{t+1} - Q_{t+1}) + V_{t+1}) with c_t = lambda min(1, ratio_t).
 
-    reward, discount, last, bootstrap: see the module.
-    q: [T, N], Q(s_t, a_t) of the actions taken.
-    value: [T, N], V(s_t) under the policy to be learned.
-    ratio: [T, N], pi(a_t | s_t) / mu(a_t | s_t) of the policy to be learned and the one that acted.
-    lambda_: from 0 (targets of one step) to 1.
+    Args:
+        reward, discount, last, bootstrap: See the module.
+        q: Q(s_t, a_t) of the actions taken, [T, N].
+        value: V(s_t) under the learned policy, [T, N].
+        ratio: pi(a_t | s_t) / mu(a_t | s_t) of the learned and the acting policy, [T, N].
+        lambda_: From 0 (one-step targets) to 1.
 
-    Returns target_t, [T, N].
+    Returns:
+        target_t, [T, N].
     """
     discount_t = _discount_t(reward, discount, last, bootstrap, q=q, value=value, ratio=ratio)
     c = lambda_ * ops.of(ratio).clip(ratio, 0.0, 1.0)
-    following = _shifted(value - c * q, bootstrap)  # of the next step, all but its own target
+    following = _shifted(value - c * q, bootstrap)  # of the next step, without its own target
     next_c = _shifted(c, 0.0 * bootstrap)
     return accumulate(reward + discount_t * following, discount_t * next_c)
 
@@ -189,15 +204,17 @@ def lambda_return(
     bootstrap: Array,
     lambda_: float | Array,
 ) -> Array:
-    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, the recursive form):
-    G_t = r_t + gamma_t ((1 - lambda_t) V(s_{t+1}) + lambda_t G_{t+1}). With Q(s_t, a_t) in the
-    place of V they are the returns of actions of eq. 12.19, with its expectation over actions those
-    of eq. 12.20.
+    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, in recursive form):
+    G_t = r_t + gamma_t ((1 - lambda_t) V(s_{t+1}) + lambda_t G_{t+1}). With Q(s_t, a_t) instead of
+    V they are the returns of actions in eq. 12.19, and with its expectation over actions those of
+    eq. 12.20.
 
-    reward, discount, last, value, bootstrap: see the module.
-    lambda_: one for all, or [T, N]; 0 gives the return of one step, 1 the discounted return.
+    Args:
+        reward, discount, last, value, bootstrap: See the module.
+        lambda_: A number, or [T, N]; 0 gives the one-step return, 1 the discounted return.
 
-    Returns G_t, [T, N].
+    Returns:
+        G_t, [T, N].
     """
     discount_t = _discount_t(reward, discount, last, bootstrap, value=value)
     if getattr(lambda_, "shape", ()):

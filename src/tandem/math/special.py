@@ -1,6 +1,6 @@
-"""The gamma function and its relatives for arguments from 1 on, in sums and fractions: they run on
-every engine, and can be differentiated twice. Errors are below 1e-7 in float64; in float32 they are
-those of its rounding."""
+"""The gamma function and its relatives for arguments from 1, as sums and fractions that work on
+every backend and can be differentiated twice. Errors are below 1e-7 in float64; in float32 they are
+rounding errors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ STIELTJES = (1 / 12, 1 / 30, 53 / 210, 195 / 371, 22999 / 22737, 29944523 / 1973
 
 
 def stirling_remainder(x: Array) -> Array:
-    """The remainder of Stirling's formula: log Gamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2).
+    """Return the remainder of Stirling's formula: log Gamma(x) - ((x - 1/2) log x - x + log(2 pi) /
+    2).
 
-    Gudermann's series leads from x to x + 1 (Whittaker & Watson 1927, section 12.33), where
-    Stieltjes's continued fraction is exact enough (Abramowitz & Stegun 1964, 6.1.48). There are no
-    logarithms in it, so that nothing cancels, however large x is.
+    Gudermann's series shifts x to x + 1 (Whittaker & Watson 1927, section 12.33), where Stieltjes's
+    continued fraction is accurate enough (Abramowitz & Stegun 1964, 6.1.48). Without logarithms
+    nothing cancels, however large x is.
 
-    x: [...], from 1 on.
+    Args:
+        x: [...], from 1.
 
-    Returns [...].
+    Returns:
+        [...].
     """
     square = 1.0 / ((2.0 * x + 1.0) * (2.0 * x + 1.0))
     step = 0.0 * x
@@ -36,12 +39,17 @@ def stirling_remainder(x: Array) -> Array:
 
 
 def log_beta(a: Array, b: Array) -> Array:
-    """log B(a, b) = log Gamma(a) + log Gamma(b) - log Gamma(a + b) (Abramowitz & Stegun 1964,
-    6.2.2), with the large terms of Stirling's formula cancelled by hand.
+    """Return log B(a, b) = log Gamma(a) + log Gamma(b) - log Gamma(a + b) (Abramowitz & Stegun
+    1964, 6.2.2), with the large terms of Stirling's formula cancelled analytically.
 
-    a, b: [...], from 1 on.
+    Args:
+        a, b: [...], from 1.
 
-    Returns [...]. Raises SpaceError where the shapes do not fit.
+    Returns:
+        [...].
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     same_shapes(a.shape, b=b)
     xp, s = ops.of(a), a + b
@@ -56,12 +64,14 @@ def log_beta(a: Array, b: Array) -> Array:
 
 
 def digamma(x: Array) -> Array:
-    """The derivative of log Gamma(x): by the recurrence to x + 5 (Abramowitz & Stegun 1964, 6.3.6),
-    and there by the asymptotic series (6.3.18).
+    """Return the derivative of log Gamma(x): by recurrence to x + 5 (Abramowitz & Stegun 1964,
+    6.3.6), and there by the asymptotic series (6.3.18).
 
-    x: [...], from 1 on.
+    Args:
+        x: [...], from 1.
 
-    Returns [...].
+    Returns:
+        [...].
     """
     z = x + 5.0
     square = 1.0 / (z * z)

@@ -1,5 +1,5 @@
-"""Distributions whose noise is a function of the state: generalized state-dependent exploration,
-gSDE (Raffin et al. 2021, arXiv:2005.05719)."""
+"""Distributions with state-dependent noise: generalized state-dependent exploration, gSDE (Raffin
+et al. 2021, arXiv:2005.05719)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tandem.types import Array
 
 @dataclass(frozen=True)
 class StateDependentNoise(Normal):
-    """Noise that is a function of the state: features of the network times a random matrix, which
-    stays for `sample_freq` steps, or with -1 for as many as are collected at once (generalized
+    """Noise that is a function of the state: the network's features times a random matrix, which is
+    kept for `sample_freq` steps, or with -1 for all steps collected at once (generalized
     state-dependent exploration, gSDE: Raffin et al. 2021, arXiv:2005.05719, section 4).
 
-    `noise` draws the seeds of these matrices: how large they are is known from the network's output
-    only."""
+    `noise` samples the seeds of these matrices, since their size is only known from the network's
+    output.
+    """
 
     sample_freq: int = -1
 
@@ -29,18 +30,18 @@ class StateDependentNoise(Normal):
         return 0
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """The seed of each step's matrix, int64; shape: [T, ...]."""
+        """Sample the seed of each step's matrix, int64; shape: [T, ...]."""
         steps = shape[0]
         every = min(self.sample_freq, steps) if self.sample_freq > 0 else steps
         seeds = rng.integers(2**62, size=(-(-steps // every), *shape[1:]))
         return np.repeat(seeds, every, axis=0)[:steps]
 
     def drawn(self, features: int, noise: Array) -> Array:
-        """Standard normal matrices [*noise.shape, features, size] of these seeds."""
+        """Return standard normal matrices [*noise.shape, features, size] from these seeds."""
         return _matrices(noise.tobytes(), noise.shape, features, self.size)
 
 
-@lru_cache(64)  # the same seeds come step after step
+@lru_cache(64)  # the same seeds recur step after step
 def _matrices(seeds: bytes, shape: tuple[int, ...], features: int, size: int) -> Array:
     drawn = [
         np.random.Generator(np.random.Philox(key=seed)).standard_normal(
@@ -53,16 +54,16 @@ def _matrices(seeds: bytes, shape: tuple[int, ...], features: int, size: int) ->
 
 @dataclass(frozen=True)
 class StateDependentGaussian(StateDependentNoise, Density):
-    """A normal distribution over `size` numbers whose noise is state-dependent, from means and the
-    parts [features * size] that noise is the sum of (`networks.policy_layers.StateDependent`). To
-    the losses it is the Gaussian that it is at each state by itself (eq. 7)."""
+    """Normal distribution over `size` numbers with state-dependent noise, from means and the terms
+    [features * size] whose sum is the noise (`networks.policy_layers.StateDependent`). The losses
+    use its marginal Gaussian at each state (eq. 7)."""
 
     def gaussian(self, out: Array) -> Array:
-        """Means and log standard deviations, [..., 2 size]."""
+        """Return means and log standard deviations, [..., 2 size]."""
         return ops.of(out).concat([out[..., : self.size], self.log_std(out)], -1)
 
     def log_std(self, out: Array) -> Array:
-        """[..., size]"""
+        """Return the log standard deviations [..., size]."""
         xp, parts = ops.of(out), self._parts(out)
         return 0.5 * xp.log(xp.sum(parts * parts, -2) + 1e-6)
 
@@ -72,7 +73,7 @@ class StateDependentGaussian(StateDependentNoise, Density):
         return ops.of(out).reshape(out[..., self.size :], shape)
 
     def offset(self, out: Array, noise: Array) -> Array:
-        """The noise of actions, [..., size]; NumPy only."""
+        """Return the noise of actions, [..., size]; NumPy only."""
         parts = self._parts(out)
         return (parts * self.drawn(parts.shape[-2], noise)).sum(-2)
 
@@ -91,13 +92,13 @@ class StateDependentGaussian(StateDependentNoise, Density):
 
 @dataclass(frozen=True)
 class StateDependentTanh(TanhGaussian):
-    """tanh of a normal distribution whose noise is state-dependent, from the same output."""
+    """tanh of a normal distribution with state-dependent noise, from the same output."""
 
     sample_freq: int = -1
 
     @property
     def inner(self) -> StateDependentGaussian:
-        """The distribution before the tanh."""
+        """Distribution before the tanh."""
         return StateDependentGaussian(self.size, self.sample_freq)
 
     @property
@@ -116,9 +117,9 @@ class StateDependentTanh(TanhGaussian):
 
 @dataclass(frozen=True)
 class StateDependentDeterministic(StateDependentNoise):
-    """The first numbers of the output, in [-1, 1], and to explore a random matrix times the
-    features behind them, scaled to unit length: noise whose standard deviation is `std` in every
-    state."""
+    """Deterministic actions in [-1, 1], the first numbers of the output. For exploration, a random
+    matrix times the remaining features, scaled to unit length, is added: noise whose standard
+    deviation is `std` in every state."""
 
     std: float = 0.1
 

@@ -1,14 +1,13 @@
-"""Statistics over the scores of several runs: of one task, the interquartile mean and its bootstrap
-interval; of several tasks, aggregate scores, performance profiles and the probability of
-improvement, with intervals of the stratified bootstrap.
+"""Statistics over the scores of several runs: for one task, the interquartile mean and its
+bootstrap interval; for several tasks, aggregate scores, performance profiles and the probability of
+improvement, with stratified bootstrap intervals.
 
 Source: Agarwal, Schwarzer, Castro, Courville, Bellemare, "Deep Reinforcement Learning at the Edge
 of the Statistical Precipice", 2021, arXiv:2108.13264, sections 4.1 (bootstrap confidence
 intervals), 4.2 (performance profiles) and 4.3 (aggregate scores, probability of improvement). The
 definitions are those of the authors' library, rliable.
 
-A matrix of scores is [..., R, M]: R runs of each of M tasks. All axes before these two are those of
-resamples.
+A matrix of scores is [..., R, M]: R runs of each of M tasks. The leading axes are resamples.
 """
 
 from __future__ import annotations
@@ -20,18 +19,21 @@ import numpy as np
 
 from tandem.types import Array
 
-FEW = 5  # runs of a task below which an interval is not to be relied on
+FEW = 5  # runs per task below which intervals are unreliable
 
 
 def iqm(scores: Array, axis: int = 0) -> Array:
-    """The interquartile mean along `axis`: the mean of the middle half of the scores.
+    """Return the interquartile mean along `axis`: the mean of the middle half of the scores.
 
-    A quarter of the n scores, rounded down, is dropped at either end, as the paper's own code does:
-    of three runs or fewer none is dropped.
+    A quarter of the n scores, rounded down, is dropped at either end, as in the paper's own code:
+    with three runs or fewer none is dropped.
 
-    scores: [..., n, ...]; NaN among the n gives NaN.
+    Args:
+        scores: [..., n, ...]; NaN among the n gives NaN.
+        axis: The axis of the n scores.
 
-    Returns float64, without `axis`.
+    Returns:
+        float64, without `axis`.
     """
     ordered = np.sort(np.asarray(scores, np.float64), axis=axis)
     n = ordered.shape[axis]
@@ -47,16 +49,18 @@ def bootstrap_band(
     samples: int = 2000,
     seed: int = 0,
 ) -> tuple[Array, Array]:
-    """The percentile bootstrap interval of a statistic over runs. Whole runs are drawn with
-    replacement, so that the points of one curve stay together.
+    """Return the percentile bootstrap interval of a statistic over runs. Whole runs are resampled,
+    so that the points of one curve stay together.
 
-    scores: [R, ...], one entry for each of R runs of one task.
-    statistic: [R, ...] -> [...].
-    level: the share of resampled statistics within the interval.
-    samples: how many times R runs are drawn.
-    seed: the same seed gives the same interval.
+    Args:
+        scores: One entry for each of R runs of one task, [R, ...].
+        statistic: [R, ...] -> [...].
+        level: Share of resampled statistics within the interval.
+        samples: Number of resamples.
+        seed: Random seed.
 
-    Returns (low, high), both [...]; equal ones for a single run.
+    Returns:
+        (low, high), both [...]; equal for a single run.
     """
     scores = np.asarray(scores, np.float64)
     runs = len(scores)
@@ -71,34 +75,38 @@ CHUNK = 2**18  # scores that are resampled at once
 
 
 def interquartile_mean(scores: Array) -> Array:
-    """The interquartile mean of all runs of all tasks together: [..., R, M] -> [...], float64."""
+    """Return the interquartile mean of all runs of all tasks together: [..., R, M] -> [...],
+    float64."""
     scores = np.asarray(scores, np.float64)
     return iqm(scores.reshape(*scores.shape[:-2], -1), axis=-1)
 
 
 def mean_of_tasks(scores: Array) -> Array:
-    """The mean over tasks of the mean over runs: [..., R, M] -> [...], float64."""
+    """Return the mean over tasks of the mean over runs: [..., R, M] -> [...], float64."""
     return np.asarray(scores, np.float64).mean(axis=-2).mean(axis=-1)
 
 
 def median_of_tasks(scores: Array) -> Array:
-    """The median over tasks of the mean over runs: [..., R, M] -> [...], float64."""
+    """Return the median over tasks of the mean over runs: [..., R, M] -> [...], float64."""
     return np.median(np.asarray(scores, np.float64).mean(axis=-2), axis=-1)
 
 
 def optimality_gap(scores: Array, threshold: float = 1.0) -> Array:
-    """By how much scores fall short of `threshold` on average; what is above it counts as it:
-    [..., R, M] -> [...], float64."""
+    """Return the mean shortfall of scores below `threshold`, with higher scores counted as equal to
+    it: [..., R, M] -> [...], float64."""
     below = np.minimum(np.asarray(scores, np.float64), threshold)
     return threshold - below.mean(axis=(-2, -1))
 
 
 def performance_profile(scores: Array, thresholds: Array) -> Array:
-    """The share of runs, of all tasks together, whose score is above each threshold.
+    """Return the share of runs, over all tasks, with a score above each threshold.
 
-    scores: [..., R, M]. thresholds: [T].
+    Args:
+        scores: [..., R, M].
+        thresholds: [T].
 
-    Returns [..., T], float64.
+    Returns:
+        [..., T], float64.
     """
     scores = np.asarray(scores, np.float64)
     flat = scores.reshape(*scores.shape[:-2], 1, -1)
@@ -106,12 +114,16 @@ def performance_profile(scores: Array, thresholds: Array) -> Array:
 
 
 def probability_of_improvement(x: Array, y: Array) -> Array:
-    """How likely a run of X scores higher than one of Y on the same task, averaged over tasks;
-    equal scores are half of it. For each task that is the Mann-Whitney U statistic over R_x · R_y.
+    """Return the probability that a run of X scores higher than one of Y on the same task, averaged
+    over tasks; equal scores count as half. Per task it is the Mann-Whitney U statistic over R_x ·
+    R_y.
 
-    x: [..., R_x, M]. y: [..., R_y, M].
+    Args:
+        x: [..., R_x, M].
+        y: [..., R_y, M].
 
-    Returns [...], float64.
+    Returns:
+        [...], float64.
     """
     x, y = np.asarray(x, np.float64)[..., :, None, :], np.asarray(y, np.float64)[..., None, :, :]
     return ((x > y) + 0.5 * (x == y)).mean(axis=(-3, -2)).mean(axis=-1)
@@ -126,17 +138,19 @@ def stratified_bootstrap(
     seed: int = 0,
     indices: Sequence[Array] | None = None,
 ) -> tuple[Array, Array]:
-    """The percentile interval of a statistic by the stratified bootstrap (section 4.1): from each
-    task R of its R runs are drawn with replacement, of each matrix by itself.
+    """Return the percentile interval of a statistic by the stratified bootstrap (section 4.1): the
+    R runs of each task are resampled with replacement, independently for each matrix.
 
-    statistic: matrices [B, R, M] -> [B, ...]; it gets as many of them as `scores` has.
-    scores: the matrices [R, M]. R may differ between them, M not.
-    level: the share of resampled statistics within the interval.
-    samples: how many resamples there are.
-    seed: the same seed gives the same interval.
-    indices: for each matrix the runs to draw [B, R, M], instead of samples and seed.
+    Args:
+        statistic: Matrices [B, R, M], as many as in `scores` -> [B, ...].
+        scores: The matrices [R, M]. R may differ between them, M may not.
+        level: Share of resampled statistics within the interval.
+        samples: Number of resamples.
+        seed: Random seed.
+        indices: Runs to resample, [B, R, M] for each matrix, instead of samples and seed.
 
-    Returns (low, high), both [...]; equal ones where each task has a single run.
+    Returns:
+        (low, high), both [...]; equal if each task has a single run.
     """
     matrices = [np.asarray(each, np.float64) for each in scores]
     rng = np.random.default_rng(seed)
@@ -159,19 +173,19 @@ def stratified_bootstrap(
 
 
 def _resampled(scores: Array, indices: Array) -> Array:
-    """scores [R, M] by runs of each task [B, R, M]: [B, R, M]."""
+    """Return scores [R, M] of the runs [B, R, M] of each task: [B, R, M]."""
     return scores[indices, np.arange(scores.shape[1])]
 
 
 def range_holds_median(runs: int) -> float:
-    """How likely the range from the lowest to the highest of so many runs of a task holds the
-    median of all runs that there could be: 1 - 2^(1-R), for any continuous distribution. No
-    interval of means that is drawn from these runs is wider."""
+    """Return the probability that the range of R runs of a task contains the median of all possible
+    runs: 1 - 2^(1-R), for any continuous distribution. No interval of means resampled from these
+    runs is wider than the range."""
     return 1.0 - float(0.5 ** (runs - 1))
 
 
 def chance_of_clean_win(x: int, y: int, tasks: int = 1) -> float:
-    """How likely, where X and Y score alike, each of x runs of the one is better than each of y
-    runs of the other, in all tasks and whichever of them it is: 2 / C(x+y, x)^M. It is the smallest
-    two-sided p that a Mann-Whitney test of one task can have (Mann & Whitney 1947)."""
+    """Return the probability that, if X and Y score alike, each of x runs of one is better than
+    each of y runs of the other in all M tasks, whichever of them it is: 2 / C(x+y, x)^M. It is the
+    smallest two-sided p of a Mann-Whitney test of one task (Mann & Whitney 1947)."""
     return min(1.0, 2.0 / float(comb(x + y, x)) ** tasks)

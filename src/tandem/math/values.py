@@ -1,4 +1,4 @@
-"""Value learning: temporal-difference errors and the losses on them."""
+"""Value learning: temporal-difference errors and their losses."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ def q_learning(
     selector: Array = None,
     policy: Array = None,
 ) -> Array:
-    """Temporal-difference errors of Q-learning (Watkins & Dayan 1992, doi:10.1007/BF00992698, eq.
-    1): r + gamma max_b Q(s', b) - Q(s, a); with `selector` those of double Q-learning (van Hasselt
-    et al. 2016, arXiv:1509.06461, eq. 4): r + gamma Q(s', argmax_b selector(s', b)) - Q(s, a); with
-    `policy` those of Expected Sarsa (van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542, eq.
-    5): r + gamma sum_b policy(b | s') Q(s', b) - Q(s, a).
+    """Return temporal-difference errors of Q-learning (Watkins & Dayan 1992,
+    doi:10.1007/BF00992698, eq. 1): r + gamma max_b Q(s', b) - Q(s, a).
 
-    q: [..., A], Q(s, .).
-    action: int [...], a.
-    reward: [...], r, or the discounted sum of n rewards.
-    discount: [...], gamma (of n steps: gamma ** n), and 0 where the episode terminated.
-    next_q: [..., A], Q(s', .), of a target network as a rule.
-    selector: [..., A], the values that choose the next action; `next_q` itself without it.
-    policy: [..., A], probabilities of next actions, in place of a choice.
+    With `selector` they are those of double Q-learning (van Hasselt et al. 2016, arXiv:1509.06461,
+    eq. 4): r + gamma Q(s', argmax_b selector(s', b)) - Q(s, a). With `policy` they are those of
+    Expected Sarsa (van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542, eq. 5): r + gamma sum_b
+    policy(b | s') Q(s', b) - Q(s, a).
 
-    Returns the errors, target minus value, [...]; no gradient flows into the target. Raises
-    SpaceError where the shapes do not fit.
+    Args:
+        q: Q(s, .), [..., A].
+        action: a, int [...].
+        reward: r, or the discounted sum of n rewards, [...].
+        discount: gamma (gamma ** n for n steps), and 0 where the episode terminated, [...].
+        next_q: Q(s', .), usually from a target network, [..., A].
+        selector: Values that select the next action, [..., A]; default `next_q`.
+        policy: Probabilities of next actions, instead of a selection, [..., A].
+
+    Returns:
+        The errors, target minus value, [...]; no gradient flows into the target.
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     same_shapes(q.shape[:-1], action=action, reward=reward, discount=discount)
     same_shapes(q.shape, next_q=next_q)
@@ -49,20 +55,25 @@ def q_learning(
 
 
 def epsilon_greedy_value(q: Array, best: Array, epsilon: Array, mask: Array = None) -> Array:
-    """The expected value of the next action of an epsilon-greedy policy, as expected SARSA has it
-    (Sutton & Barto 2018, eq. 6.9): (1 - epsilon) Q(s, best) + epsilon times the mean of Q(s, b)
-    over the actions b that may be taken.
+    """Return the expected value of the next action of an epsilon-greedy policy, as in Expected
+    Sarsa (Sutton & Barto 2018, eq. 6.9): (1 - epsilon) Q(s, best) + epsilon times the mean of Q(s,
+    b) over the valid actions b.
 
-    q: [..., A], Q(s, .).
-    best: int [...], the greedy action.
-    epsilon: the probability of a random action: one for all, or [...].
-    mask: [..., A], 1 for an action that may be taken, 0 for one that may not; None: all may.
+    Args:
+        q: Q(s, .), [..., A].
+        best: The greedy action, int [...].
+        epsilon: Probability of a random action, a number or [...].
+        mask: [..., A], 1 for valid and 0 for invalid actions; None: all are valid.
 
-    Returns the values, [...]. Raises SpaceError where the shapes do not fit.
+    Returns:
+        The values, [...].
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     same_shapes(q.shape[:-1], best=best)
     xp = ops.of(q)
-    if len(getattr(epsilon, "shape", ())):  # TensorFlow's shape of a number is not false
+    if len(getattr(epsilon, "shape", ())):  # a scalar's shape in TensorFlow is truthy
         same_shapes(q.shape[:-1], epsilon=epsilon)
     if mask is None:
         mean = xp.mean(q, -1)
@@ -83,22 +94,28 @@ def munchausen(
     temperature: float,
     lowest: float,
 ) -> tuple[Array, Array]:
-    """Reward and policy of Munchausen DQN (Vieillard et al. 2020, arXiv:2007.14430, eq. 2, with its
-    clipping): with pi = softmax(Q / temperature),
+    """Return the reward and policy of Munchausen DQN (Vieillard et al. 2020, arXiv:2007.14430, eq.
+    2, with its clipping): with pi = softmax(Q / temperature),
 
         r + alpha clip(temperature log pi(a | s), lowest, 0) + gamma temperature H(pi(. | s')),
 
-    H the entropy; the target is what Expected Sarsa makes of this reward and of pi(. | s').
+    where H is the entropy. The target is that of Expected Sarsa with this reward and pi(. | s').
 
-    q: [..., A], Q(s, .), of the target network.
-    action: int [...], a.
-    reward, discount: [...], r and gamma, which is 0 where the episode terminated.
-    next_q: [..., A], Q(s', .), of the target network.
-    alpha: how much of the log-policy is added, 0 to 1.
-    temperature: of the softmax, in the unit of the values; above 0.
-    lowest: the least that temperature log pi counts as, at most 0.
+    Args:
+        q: Q(s, .) of the target network, [..., A].
+        action: a, int [...].
+        reward: r, [...].
+        discount: gamma, and 0 where the episode terminated, [...].
+        next_q: Q(s', .) of the target network, [..., A].
+        alpha: Weight of the log-policy, 0 to 1.
+        temperature: Softmax temperature, in units of the values; above 0.
+        lowest: Lower limit of temperature log pi, at most 0.
 
-    Returns (the reward [...], pi(. | s') [..., A]). Raises SpaceError where the shapes do not fit.
+    Returns:
+        (the reward [...], pi(. | s') [..., A]).
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     same_shapes(q.shape[:-1], action=action, reward=reward, discount=discount)
     same_shapes(q.shape, next_q=next_q)
@@ -112,32 +129,39 @@ def munchausen(
 
 
 def huber(x: Array, delta: float = 1.0) -> Array:
-    """Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where |x| <= delta, delta
-    (|x| - delta / 2) beyond.
+    """Return Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where |x| <= delta,
+    delta (|x| - delta / 2) beyond.
 
-    x: [...], errors.
-    delta: where the loss becomes linear, in the unit of x.
+    Args:
+        x: Errors, [...].
+        delta: Error beyond which the loss is linear, in units of x.
 
-    Returns the losses, [...].
+    Returns:
+        The losses, [...].
     """
-    clipped = ops.of(x).clip(x, -delta, delta)  # the loss's gradient too
+    clipped = ops.of(x).clip(x, -delta, delta)  # also the loss's gradient
     return clipped * (x - 0.5 * clipped)
 
 
 def clipped_value_loss(
     value: Array, old_value: Array, target: Array, clip: float, delta: float = 0.0
 ) -> Array:
-    """The larger of the losses of `value`, and of `value` moved by no more than `clip` from what it
-    was (the released code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020,
+    """Return the larger of two losses: of `value`, and of `value` clipped to within `clip` of its
+    old value (the released code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020,
     arXiv:2005.12729, section 3). A loss is the squared error; with `delta`, twice Huber's loss.
 
-    value: [...], what the network says now.
-    old_value: [...], what it said when the data was collected.
-    target: [...], the returns.
-    clip: in the unit of the values; 0: not clipped.
-    delta: errors beyond it count linearly; 0: none.
+    Args:
+        value: The network's current output, [...].
+        old_value: Its output when the data was collected, [...].
+        target: The returns, [...].
+        clip: In units of the values; 0: not clipped.
+        delta: Error beyond which the loss is linear; 0: none.
 
-    Returns the losses, [...]. Raises SpaceError where the shapes do not fit.
+    Returns:
+        The losses, [...].
+
+    Raises:
+        SpaceError: if the shapes do not fit.
     """
     same_shapes(value.shape, old_value=old_value, target=target)
 
