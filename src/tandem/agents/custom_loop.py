@@ -19,8 +19,8 @@ class MiniBatch(tuple[Any, ...]):
 
 
 class CustomLoop:
-    """Calls the agent's `CTL` with minibatches, and makes an update for each one passed to
-    `distributed_train_step`."""
+    """Loop that calls the agent's `CTL` with minibatches, and makes an update for each one passed
+    to `distributed_train_step`."""
 
     def __init__(self, agent: Any, gamma: float, irl: bool) -> None:
         self.agent, self.gamma, self.irl = agent, gamma, irl

@@ -80,7 +80,7 @@ class DistributedTraining(SavedAgent):
         With a MultiWorkerMirroredStrategy, each worker in TF_CONFIG's cluster runs the same program
         with its own environments and pool. In each round a worker plays one episode in each of its
         environments. Then all workers make the same number of updates together (see `CTL`), each
-        with `batch` divided by the number of workers rows. Training ends after the round in which
+        on `batch` / (number of workers) rows. Training ends after the round in which
         the last worker has played its `num_episodes`; with a single worker, as soon as they are
         played. Initial weights are the first worker's. Its `criterion`, `stop_training` and
         `patience` end the training of all workers. Its files are at `path`; those of worker 1 are
@@ -191,7 +191,7 @@ class DistributedTraining(SavedAgent):
 
     @property
     def has_own_loop(self) -> bool:  # type: ignore[override]
-        """Whether a subclass defines `CTL`."""
+        """True if a subclass defines `CTL`."""
         return type(self).CTL is not DistributedTraining.CTL
 
     def _restore_own(self, path: Path, layout: Any) -> None:

@@ -23,7 +23,7 @@ class Rounds:
 
     @property
     def is_first(self) -> bool:
-        """Whether this worker decides when training ends, and writes the files."""
+        """True for the worker that decides when training ends, and writes the files."""
         return bool(self.layout.rank == 0)
 
     def begin(self, episodes: int | None, played: Callable[[], int]) -> None:

@@ -85,8 +85,8 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
 
 
 class TrainCall:
-    """Trains for the given number of episodes (None: no limit), prints progress, and keeps the
-    agent's records.
+    """A call of `train`, for a number of episodes (None: no limit). It prints progress and keeps
+    the agent's records.
 
     metric: a Keras metric that is updated with each episode's losses, or None.
     """

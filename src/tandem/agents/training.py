@@ -65,7 +65,7 @@ class UpdateSchedule:
 
     @property
     def collects(self) -> bool:
-        """Whether a phase uses steps collected for it, rather than following each step."""
+        """True if a phase uses steps collected for it, rather than following each step."""
         return self.rollout_steps is not None or self.rollout_episodes is not None
 
 

@@ -48,8 +48,8 @@ class Agent:
         raise NotImplementedError(f"{type(self).__name__} has no update(...).")
 
     def _sync_model(self) -> None:
-        """Called after updates. With sync=False, sends the state_dict of the acting network with
-        `_fire`."""
+        """Send the state_dict of the acting network with `_fire`, if sync=False. Called after
+        updates."""
         if not self.sync:
             self._fire(self._acting().state_dict())
 
@@ -61,8 +61,8 @@ class Agent:
             self._firing(param)
 
     def _update_model(self, param: Tree) -> None:
-        """Called in the acting copy with the parameters from `_fire`, on the CPU. Loads them into
-        the acting network."""
+        """Load the parameters from `_fire`, on the CPU, into the acting network. Called in the
+        acting copy."""
         self._acting().load_state_dict(param)
 
     def _acting(self) -> Any:

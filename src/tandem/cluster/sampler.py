@@ -47,8 +47,8 @@ class Row(NamedTuple):
 
 
 class TrajectorySampler:
-    """Acts in n environments at once and records the steps. n is the size of the first batch of
-    observations; for a single observation without that axis, actions have none either.
+    """Actor for n environments at once that records their steps. n is the size of the first batch
+    of observations; for a single observation without that axis, actions have none either.
 
     `update` takes the results of the last actions and returns a Trajectory after every `steps`
     steps. An episode that was not reported as ended, but is followed by an unrelated observation,

@@ -55,7 +55,8 @@ class Policy(Seeded, ABC):
 
 
 class SoftmaxPolicy(Policy):
-    """Samples from the probabilities that the network outputs; its last layer is a softmax."""
+    """Policy that samples from the probabilities that the network outputs; its last layer is a
+    softmax."""
 
     def choose(self, values: Array, step: int = 0) -> Array:
         p = _finite(self, values)
@@ -74,15 +75,15 @@ class SoftmaxPolicy(Policy):
 
 
 class GreedyQPolicy(Policy):
-    """Chooses the action with the highest value; the first of equal ones."""
+    """Policy that chooses the action with the highest value; the first of equal ones."""
 
     def choose(self, values: Array, step: int = 0) -> Array:
         return _finite(self, values).argmax(-1)
 
 
 class EpsGreedyQPolicy(Policy):
-    """Chooses a random action with probability `eps`, else the best (Sutton & Barto 2018, section
-    2.2)."""
+    """Policy that chooses a random action with probability `eps`, else the best (Sutton & Barto
+    2018, section 2.2)."""
 
     def __init__(self, eps: float = 0.1, seed: Seed = None) -> None:
         super().__init__(seed)
@@ -94,9 +95,9 @@ class EpsGreedyQPolicy(Policy):
 
 
 class AdaptiveEpsGreedyPolicy(Policy):
-    """Chooses a random action with probability min_eps + (initial_eps - min_eps) exp(-decay_rate
-    step), else the best. `eps` is that of the last step; an assigned value stays until None is
-    assigned."""
+    """Policy that chooses a random action with probability min_eps + (initial_eps - min_eps)
+    exp(-decay_rate step), else the best. `eps` is that of the last step; an assigned value stays
+    until None is assigned."""
 
     def __init__(
         self,
@@ -137,8 +138,8 @@ class AdaptiveEpsGreedyPolicy(Policy):
 
 
 class BoltzmannQPolicy(Policy):
-    """Samples from softmax(values / tau), with the quotient clipped (Sutton & Barto 2018, section
-    2.8)."""
+    """Policy that samples from softmax(values / tau), with the quotient clipped (Sutton & Barto
+    2018, section 2.8)."""
 
     def __init__(
         self, tau: float = 1.0, clip: tuple[float, float] = CLIP, seed: Seed = None
@@ -152,8 +153,8 @@ class BoltzmannQPolicy(Policy):
 
 
 class MaxBoltzmannQPolicy(BoltzmannQPolicy):
-    """Samples like `BoltzmannQPolicy` with probability `eps`, else chooses the best action (Wiering
-    1999, "Explorations in efficient reinforcement learning", section 4.2)."""
+    """Policy that samples like `BoltzmannQPolicy` with probability `eps`, else chooses the best
+    action (Wiering 1999, "Explorations in efficient reinforcement learning", section 4.2)."""
 
     def __init__(
         self,
@@ -172,9 +173,9 @@ class MaxBoltzmannQPolicy(BoltzmannQPolicy):
 
 
 class BoltzmannGumbelQPolicy(Policy):
-    """Chooses the maximum of values + C / sqrt(count) Gumbel noise, where `count` is the number of
-    times that an action was taken, starting at 1 (Cesa-Bianchi et al. 2017, arXiv:1705.10257,
-    section 4)."""
+    """Policy that chooses the maximum of values + C / sqrt(count) Gumbel noise, where `count` is
+    the number of times that an action was taken, starting at 1 (Cesa-Bianchi et al. 2017,
+    arXiv:1705.10257, section 4)."""
 
     def __init__(self, C: float = 1.0, seed: Seed = None) -> None:
         super().__init__(seed)
@@ -201,9 +202,9 @@ class BoltzmannGumbelQPolicy(Policy):
 
 
 class GumbelSoftmaxPolicy(Policy):
-    """Samples from softmax(logits), as the maximum of logits + Gumbel noise; with probability `eps`
-    takes a random action. `relaxed` is the differentiable sample (Jang et al. 2017,
-    arXiv:1611.01144, eq. 2)."""
+    """Policy that samples from softmax(logits), as the maximum of logits + Gumbel noise; with
+    probability `eps` it takes a random action. `relaxed` is the differentiable sample (Jang et al.
+    2017, arXiv:1611.01144, eq. 2)."""
 
     def __init__(self, temperature: float = 1.0, eps: float = 0.01, seed: Seed = None) -> None:
         super().__init__(seed)

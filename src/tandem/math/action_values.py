@@ -64,7 +64,8 @@ class ActionValues(Categorical):
         Args:
             out: Output for the states, [..., outputs].
             action: Actions taken there, [...].
-            reward, discount: [...].
+            reward: [...].
+            discount: [...].
             after: Output of a target network for the next states, [..., outputs].
             selector: Its argmax is the next action, [..., n].
             policy: Probabilities of the next actions, instead of a selection, [..., n].
@@ -156,8 +157,9 @@ class DistributedValues(ActionValues):
 
 @dataclass(frozen=True)
 class CategoricalValues(DistributedValues):
-    """Returns as probabilities of `count` atoms from `low` to `high` (Bellemare et al. 2017,
-    arXiv:1707.06887): their logits, ordered by choice; cross-entropy with the projected target."""
+    """Distributions of returns, as probabilities of `count` atoms from `low` to `high` (Bellemare
+    et al. 2017, arXiv:1707.06887): their logits, ordered by choice; cross-entropy with the
+    projected target."""
 
     low: float
     high: float
@@ -191,7 +193,8 @@ class CategoricalValues(DistributedValues):
 
         Args:
             later: Output of each critic for the next states, [B, outputs].
-            reward, discount: [B].
+            reward: [B].
+            discount: [B].
             cost: Temperature times log-probability of each choice there, [B, n].
             policy: Probabilities of the choices, which weight their distributions, [B, n]; optional
                 with one choice.
@@ -229,7 +232,8 @@ class CategoricalValues(DistributedValues):
 
 @dataclass(frozen=True)
 class RegressedValues(DistributedValues):
-    """Returns as quantiles: quantile regression with Huber's loss, linear beyond `kappa`."""
+    """Distributions of returns, as quantiles: quantile regression with Huber's loss, linear beyond
+    `kappa`."""
 
     kappa: float = 1.0
 
@@ -243,8 +247,8 @@ class RegressedValues(DistributedValues):
 
 @dataclass(frozen=True)
 class QuantileValues(RegressedValues):
-    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044, algorithm 1), ordered by
-    choice."""
+    """Distributions of returns, as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044,
+    algorithm 1), ordered by choice."""
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(self.spread(out), -1)
@@ -252,9 +256,9 @@ class QuantileValues(RegressedValues):
 
 @dataclass(frozen=True)
 class ImplicitValues(RegressedValues):
-    """Returns as quantiles at fractions that are inputs of the network (Dabney et al. 2018b,
-    arXiv:1806.06923, eq. 3). For N fractions the output is [..., N, n]. The policy acts by the mean
-    at the midpoints of `count` even parts of [0, 1]."""
+    """Distributions of returns, as quantiles at fractions that are inputs of the network (Dabney et
+    al. 2018b, arXiv:1806.06923, eq. 3). For N fractions the output is [..., N, n]. The policy acts
+    by the mean at the midpoints of `count` even parts of [0, 1]."""
 
     @property
     def each(self) -> int:

@@ -5,12 +5,12 @@ the current policy.
 
 Arguments that these functions share:
 
-    reward: [T, N], r_t of step t. If step t was truncated, it includes the discounted bootstrap
-        value.
-    discount: [T, N], gamma of step t, and 0 if the step terminated its episode.
-    last: bool [T, N], whether the step ended its episode; later steps do not count for it.
-    value: [T, N], V(s_t) of the state before step t.
-    bootstrap: [N], V(s_T) of the state after the last step.
+- `reward`: [T, N], r_t of step t. If the step was truncated, it includes the discounted bootstrap
+  value.
+- `discount`: [T, N], gamma of step t, and 0 if the step terminated its episode.
+- `last`: bool [T, N], whether the step ended its episode; later steps do not count for it.
+- `value`: [T, N], V(s_t) of the state before step t.
+- `bootstrap`: [N], V(s_T) of the state after the last step.
 
 All functions raise SpaceError if the shapes do not fit.
 """
@@ -27,11 +27,12 @@ from tandem.types import Array
 def generalized_advantage(
     reward: Array, discount: Array, last: Array, value: Array, bootstrap: Array, lambda_: float
 ) -> Array:
-    """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16): A_t =
-    delta_t + gamma_t lambda A_{t+1} with delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t).
+    """Return generalized advantage estimates (Schulman et al. 2016, arXiv:1506.02438, eq. 16): A_t
+    = delta_t + gamma_t lambda A_{t+1} with delta_t = r_t + gamma_t V(s_{t+1}) - V(s_t).
+
+    See the module for the shared arguments.
 
     Args:
-        reward, discount, last, value, bootstrap: See the module.
         lambda_: From 0 (one-step error) to 1 (return minus value).
 
     Returns:
@@ -95,8 +96,7 @@ def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) ->
     """Return discounted returns R_t = r_t + gamma_t R_{t+1} with R_T = V(s_T) (Mnih et al. 2016,
     arXiv:1602.01783, algorithms S2 and S3).
 
-    Args:
-        reward, discount, last, bootstrap: See the module.
+    See the module for the arguments.
 
     Returns:
         R_t, [T, N].
@@ -108,8 +108,9 @@ def n_step(reward: Array, discount: Array, last: Array, n: int, *after: Array) -
     """Return n-step returns without their bootstrap value (Sutton & Barto 2018, section 7.1). They
     have fewer steps where an episode or the trajectory ends earlier, and are exact for these.
 
+    See the module for the shared arguments.
+
     Args:
-        reward, discount, last: See the module.
         n: Number of steps.
         after: Values of the state after every step, [T, N, ...] each.
 
@@ -146,10 +147,12 @@ def vtrace(
     rho: float = 1.0,
     c: float = 1.0,
 ) -> tuple[Array, Array]:
-    """V-trace (Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2).
+    """Return V-trace targets and advantages (Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and
+    section 4.2).
+
+    See the module for the shared arguments.
 
     Args:
-        reward, discount, last, value, bootstrap: See the module.
         ratio: pi(a_t | s_t) / mu(a_t | s_t) of the learned and the acting policy, [T, N].
         rho: Upper limit of ratios in temporal differences.
         c: Upper limit of ratios in traces.
@@ -175,12 +178,13 @@ def retrace(
     ratio: Array,
     lambda_: float = 1.0,
 ) -> Array:
-    """Retrace(lambda) targets of Q(s_t, a_t) (Munos et al. 2016, arXiv:1606.02647, eqs. 3 and 4),
-    in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): target_t = r_t + gamma_t
-    (c_{t+1} (target_{t+1} - Q_{t+1}) + V_{t+1}) with c_t = lambda min(1, ratio_t).
+    """Return Retrace(lambda) targets of Q(s_t, a_t) (Munos et al. 2016, arXiv:1606.02647, eqs. 3
+    and 4), in the backward form of Wang et al. 2017 (arXiv:1611.01224, eq. 5): target_t = r_t +
+    gamma_t (c_{t+1} (target_{t+1} - Q_{t+1}) + V_{t+1}) with c_t = lambda min(1, ratio_t).
+
+    See the module for the shared arguments.
 
     Args:
-        reward, discount, last, bootstrap: See the module.
         q: Q(s_t, a_t) of the actions taken, [T, N].
         value: V(s_t) under the learned policy, [T, N].
         ratio: pi(a_t | s_t) / mu(a_t | s_t) of the learned and the acting policy, [T, N].
@@ -204,13 +208,14 @@ def lambda_return(
     bootstrap: Array,
     lambda_: float | Array,
 ) -> Array:
-    """Lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, in recursive form):
-    G_t = r_t + gamma_t ((1 - lambda_t) V(s_{t+1}) + lambda_t G_{t+1}). With Q(s_t, a_t) instead of
-    V they are the returns of actions in eq. 12.19, and with its expectation over actions those of
-    eq. 12.20.
+    """Return lambda-returns of states (Sutton & Barto 2018, section 12.8, eq. 12.18, in recursive
+    form): G_t = r_t + gamma_t ((1 - lambda_t) V(s_{t+1}) + lambda_t G_{t+1}). With Q(s_t, a_t)
+    instead of V they are the returns of actions in eq. 12.19, and with its expectation over actions
+    those of eq. 12.20.
+
+    See the module for the shared arguments.
 
     Args:
-        reward, discount, last, value, bootstrap: See the module.
         lambda_: A number, or [T, N]; 0 gives the one-step return, 1 the discounted return.
 
     Returns:

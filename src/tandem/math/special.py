@@ -43,7 +43,8 @@ def log_beta(a: Array, b: Array) -> Array:
     1964, 6.2.2), with the large terms of Stirling's formula cancelled analytically.
 
     Args:
-        a, b: [...], from 1.
+        a: [...], from 1.
+        b: [...], from 1.
 
     Returns:
         [...].

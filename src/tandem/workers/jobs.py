@@ -78,8 +78,8 @@ class _Worker:
 
 
 class Jobs:
-    """Runs jobs in at most `at_once` workers, which can change during the run. A worker runs one
-    job after another, up to `most` jobs; then a new worker replaces it. A worker that has not
+    """Runner of jobs in at most `at_once` workers, which can change during the run. A worker runs
+    one job after another, up to `most` jobs; then a new worker replaces it. A worker that has not
     started after `start` seconds is lost."""
 
     def __init__(
@@ -197,7 +197,7 @@ class FunctionCall(NamedTuple):
 
 
 class Caller:
-    """Makes function calls in a worker process."""
+    """Object of a worker process that makes function calls."""
 
     def call(self, function: Callable[..., object], *arguments: object) -> object:
         """Return function(*arguments)."""

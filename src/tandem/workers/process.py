@@ -67,7 +67,7 @@ class WorkerHandle(Protocol):
 
     @property
     def runs(self) -> bool:
-        """Whether it is running."""
+        """True if it is running."""
 
     def close(self) -> None:
         """Tell it to close its object and end once it is idle."""

@@ -145,12 +145,12 @@ class RayActor:
 
     @property
     def ended(self) -> bool:
-        """Whether it was closed, after which it cannot begin again."""
+        """True once it was closed, after which it cannot begin again."""
         return self._closing is not None
 
     @property
     def _left(self) -> bool:
-        """Whether this process has left the actor's cluster, possibly by `ray.shutdown`. Any call
+        """True if this process has left the actor's cluster, possibly by `ray.shutdown`. Any call
         would then make Ray start a new one."""
         return joined(self._ray) != self._cluster
 
