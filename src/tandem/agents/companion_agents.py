@@ -58,7 +58,7 @@ class AgentOthers(Others):
 
 
 class CompanionDevices(sharding.Devices):
-    """`count` devices; this process has number `rank`."""
+    """`count` devices, of which this process has number `index`."""
 
     def __init__(self, count: int, index: int = 0) -> None:
         self.count, self.index = count, index
@@ -179,7 +179,7 @@ def _packed(agent: AgentMembers, arguments: SetArguments, optimizers: list[objec
 
 
 def _numbers(assembly_: Callable[[], Any]) -> JSONDict:
-    """Return plain numbers that may have changed since the previous call; tensors need no copy."""
+    """Return plain numbers that may have changed since the previous call, without tensors."""
     assembly = assembly_()
     numbers = {
         n: x
