@@ -45,7 +45,7 @@ def _argument(name: str) -> View:
         arguments: SetArguments | None = agent._arguments
         return None if arguments is None else getattr(arguments, name)
 
-    read.__doc__ = f"What `set` was told as {name}; None before."
+    read.__doc__ = f"The argument `{name}` of `set`; None before `set`."
     return View(read)
 
 
@@ -62,7 +62,7 @@ def _moving(name: str, rule: str) -> View:
         moved = agent._adjusted.values.get(rule, ()) if moves and not agent._anew else ()
         return type(given)(moved[0]) if moved else given
 
-    read.__doc__ = f"What `set` was told as {name}, or a rule has made of it; None before."
+    read.__doc__ = f"`{name}` of `set`, or its current value if a rule changes it; None before."
     return View(read)
 
 

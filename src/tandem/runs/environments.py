@@ -90,7 +90,7 @@ class RunEnvironments:
     def _expect_open(self) -> None:
         if not self._session.is_open:
             raise ResumeError(
-                f"the environments of {self.name} have been closed: the sitting has ended.",
+                f"the environments of {self.name} have been closed: the session has ended.",
                 "a call in a callback, or in the loop over the session's events",
                 "make the call there; get_attribute reads before TrainEnd.",
             )
