@@ -1,7 +1,7 @@
 """tandem: reinforcement learning on Keras 3 and PyTorch.
 
-Importing it imports nothing more: each name below brings its own part, and that part its framework,
-when it is first used.
+Importing the package imports no framework: each name below imports its module, and that its
+framework, on first use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tandem.version import __version__
 
-if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
+if TYPE_CHECKING:  # for type checkers; at run time, each is imported on first use
     from tandem import datasets, errors
     from tandem.agents.agent_checkpoint import restore_param
     from tandem.agents.distributed import parameter_server_strategy
@@ -122,7 +122,7 @@ def __getattr__(name: str) -> Any:
     module, attribute = _HOMES[name]
     loaded = import_module(module)
     value = getattr(loaded, attribute) if attribute else loaded
-    globals()[name] = value  # the next use finds it without coming here
+    globals()[name] = value  # later uses do not call this function
     return value
 
 

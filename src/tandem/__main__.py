@@ -6,7 +6,7 @@ import os
 import sys
 
 is_here = bool(sys.path) and os.path.abspath(sys.path[0]) == os.getcwd()
-if is_here:  # Python has put it first
+if is_here:  # Python put it first
     sys.path.append(sys.path.pop(0))
 
 from tandem.cli import main  # noqa: E402

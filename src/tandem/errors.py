@@ -1,6 +1,6 @@
-"""Every error that tandem raises on purpose. Each message has two lines: what is wrong (with the
-values received) and what was expected; and how to fix it. All of them are `TandemError`s; each is
-also the built-in kind that a caller would expect."""
+"""All errors that tandem raises deliberately. Each message has two lines: what is wrong (with the
+received values) and what was expected; and the fix. Every error derives from `TandemError` and from
+the built-in exception that callers would expect."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tandem.types import Array
 
-FEW = 20  # names that an error lists beside advice
+FEW = 20  # names that an error lists in addition to a fix
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
 class TandemError(Exception):
-    """The base class of all errors of this library. instead: values that do not contradict the
-    other settings, by setting, the best first."""
+    """The base class of all errors of this library. instead: values by setting that do not
+    contradict the other settings, best first."""
 
     def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: object) -> None:
         self.happened, self.expected, self.fix, self.instead = happened, expected, fix, instead
@@ -36,7 +36,7 @@ class TandemError(Exception):
         super().__init__(f"{wrong}\nFix: {fix}" if fix else wrong)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # errors cross process borders with all their parts
+        # errors are sent between processes with all their attributes
         return _rebuild, (
             type(self),
             str(self),
@@ -45,8 +45,8 @@ class TandemError(Exception):
 
 
 class UnknownNameError(TandemError, ValueError):
-    """An algorithm, environment, setting, folder or flag that does not exist; names the nearest
-    ones that do."""
+    """An algorithm, environment, setting, folder or flag that does not exist. Lists the most
+    similar names."""
 
     def __init__(
         self, kind: str, name: object, known: Iterable[str], fix: str = "", expected: str = ""
@@ -62,73 +62,75 @@ class UnknownNameError(TandemError, ValueError):
 
 
 class SettingError(TandemError, ValueError):
-    """A setting of the wrong type or out of its range, or settings that contradict each other."""
+    """A setting of the wrong type or out of range, or settings that contradict each other."""
 
 
 class SpaceError(TandemError, ValueError):
-    """An observation or action space that the algorithm cannot work with."""
+    """An observation or action space that the algorithm does not support."""
 
 
 class NetworkError(TandemError, ValueError):
-    """A network of the wrong kind or with outputs of the wrong shape."""
+    """A network of the wrong type or with outputs of the wrong shape."""
 
 
 class NetworkFault(NetworkError):
-    """A custom network that raised an exception of its own, which is `__cause__`."""
+    """A custom network that raised an exception, which is `__cause__`."""
 
 
 class WorkerError(TandemError, RuntimeError):
-    """Worker processes that died, did not respond or raised, more often than allowed."""
+    """Worker processes that died, did not respond or raised an exception more often than
+    allowed."""
 
 
 class EnvironmentFault(TandemError, RuntimeError):
-    """An environment that broke its contract: wrong shape, NaN, an exception of its own."""
+    """An environment that broke its contract: a wrong shape, NaN, or an exception."""
 
 
 class NonFiniteError(TandemError, FloatingPointError):
-    """NaN or infinity in an observation, reward, loss or gradient; no weight has taken it in."""
+    """NaN or infinity in an observation, reward, loss or gradient. It has not affected any
+    weight."""
 
 
 class CheckpointError(TandemError, RuntimeError):
-    """A checkpoint that is missing, truncated, altered, foreign, or needs a network to be
-    loaded."""
+    """A checkpoint that is missing, truncated, altered or foreign, or cannot be loaded without a
+    network."""
 
 
 class ResumeError(TandemError, RuntimeError):
-    """A run that cannot go on as it was."""
+    """A run that cannot be resumed as it was."""
 
 
 class UnrepeatableError(ResumeError):
-    """Episodes that could not be played again up to where a checkpoint was written."""
+    """Episodes that could not be replayed up to the point where a checkpoint was written."""
 
 
 class EngineError(TandemError, RuntimeError):
-    """A framework, Keras engine or device that is not installed, not there, or already another
-    one."""
+    """A framework, Keras backend or device that is not installed, not available, or already
+    replaced by another one."""
 
 
 class PluginError(TandemError, ImportError):
-    """Something that an installed package adds to tandem and that cannot be used: it cannot be
-    imported, is not what its entry point says, or has a name that another package has."""
+    """A plug-in of an installed package that cannot be used: it cannot be imported, does not match
+    its entry point, or has a name that another package uses."""
 
 
 class MemoryBudgetError(TandemError, MemoryError):
-    """Something that would not fit into the memory or disk of this machine."""
+    """Data that would not fit into this machine's memory or on its disk."""
 
 
 class HubError(TandemError, RuntimeError):
-    """The hub of models or of data sets cannot be reached, or refuses; or what it has is no run,
-    too large or not safe."""
+    """The hub of models or datasets cannot be reached or refuses access; or its content is not a
+    run, too large or not safe."""
 
 
 class RunFolderError(TandemError, OSError):
-    """A run's folder that does not exist, is not a run, or cannot be written."""
+    """A run folder that does not exist, is not a run, or cannot be written."""
 
 
 def at_least(
     name: str, value: object, minimum: float, kind: type[TandemError] = SettingError
 ) -> None:
-    """Raises `kind` where `value` is below `minimum`, or no number at all. `name` is shown before
+    """Raise `kind` if `value` is below `minimum` or not a number. The message shows `name` before
     the value."""
     if isinstance(value, bool) or not isinstance(value, Real) or not float(value) >= minimum:
         raise kind(
@@ -141,7 +143,7 @@ def at_least(
 def one_of(
     name: str, value: object, choices: Iterable[object], kind: type[TandemError] = SettingError
 ) -> None:
-    """Raises `kind` where `value` is none of `choices`; the nearest of them is proposed."""
+    """Raise `kind` if `value` is not among `choices`. The message suggests the most similar one."""
     choices = list(choices)
     if not any(value is c or value == c for c in choices):
         close = nearest(value, map(str, choices), 1) if isinstance(value, str) else []
@@ -152,15 +154,15 @@ def one_of(
 
 
 def brief(error: BaseException) -> str:
-    """The beginning of another library's error, on one line without colors."""
+    """Return the beginning of another library's error on one line, without color codes."""
     return re.sub(r"\x1b\[\d*m|\s+", " ", str(error)).strip()[:200] or type(error).__name__
 
 
 def same_shape(
     name: str, array: Array, shape: Iterable[int | None], kind: type[TandemError] = SpaceError
 ) -> None:
-    """Raises `kind` where `array` has another shape than `shape`, in which -1 stands for any
-    length. A length that is not known while a function is traced (None) fits any."""
+    """Raise `kind` if `array` does not have the shape `shape`, in which -1 matches any length. A
+    length that is unknown during tracing (None) also matches."""
     actual, expected = tuple(array.shape), tuple(shape)
     if actual == expected:
         return
@@ -177,14 +179,14 @@ def same_shape(
 
 
 def same_shapes(shape: Iterable[int | None], **arrays: Array) -> None:
-    """Raises SpaceError where one of `arrays` has another shape than `shape`: `same_shape` of
-    each, which is named as its keyword."""
+    """Raise SpaceError unless all `arrays` have the shape `shape`: `same_shape` for each, named by
+    its keyword."""
     for name, array in arrays.items():
         same_shape(name, array, shape)
 
 
 def _rebuild(kind: type[TandemError], message: str, parts: dict[str, object]) -> TandemError:
-    # the base whose memory layout it has: only that one's `__new__` may make it
+    # the base class that defines its memory layout: only its `__new__` can create it
     layout: Any = kind.__base__
     error: TandemError = layout.__new__(kind, message)
     error.args = (message,)
@@ -193,8 +195,8 @@ def _rebuild(kind: type[TandemError], message: str, parts: dict[str, object]) ->
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """The names most like `name`, best first, upper and lower case alike; without the dashes of
-    flags, which would make any two of them alike."""
+    """Return the names most similar to `name`, best first, ignoring case. Leading dashes of flags
+    are ignored too, since they would make any two flags similar."""
     by_lower = {k.lower().lstrip("-"): k for k in known}
     if name.lower() in by_lower:
         return [by_lower[name.lower()]]
@@ -203,8 +205,8 @@ def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
 
 
 def misfit(function: Callable[..., object], /, *arguments: object, **named: object) -> str:
-    """Why a function cannot be called with these arguments, without calling it; "" where it can, or
-    nobody knows."""
+    """Return why a function cannot be called with these arguments, without calling it; "" if it
+    can, or if that is unknown."""
     try:
         inspect.signature(function).bind(*arguments, **named)
     except TypeError as error:
@@ -215,8 +217,8 @@ def misfit(function: Callable[..., object], /, *arguments: object, **named: obje
 
 
 def note(*texts: str) -> None:
-    """Log what a user should know about a run that works: a setting without effect, a missing
-    evaluation. Within `noting` each is logged once and kept for result.json."""
+    """Log a note about a run that works: a setting without effect, a missing evaluation. Within
+    `noting`, each note is logged once and kept for result.json."""
     notes = collected()
     for text in texts:
         if text not in notes:
@@ -226,8 +228,8 @@ def note(*texts: str) -> None:
 
 @contextmanager
 def attempt(failure: str) -> Iterator[None]:
-    """Note an exception of the block, after the name of the failure, and continue: what was trained
-    must not be lost."""
+    """Turn an exception in the block into a note that starts with `failure`, and continue, so that
+    trained weights are not lost."""
     try:
         yield
     except Exception as error:
@@ -237,7 +239,7 @@ def attempt(failure: str) -> Iterator[None]:
 
 @contextmanager
 def needs(package: str, purpose: str, fix: str) -> Iterator[None]:
-    """EngineError where the block cannot import a package, with its purpose and how to get it."""
+    """Raise EngineError if the block cannot import a package, with its purpose and the fix."""
     try:
         yield
     except ImportError as error:
@@ -247,8 +249,8 @@ def needs(package: str, purpose: str, fix: str) -> Iterator[None]:
 
 @contextmanager
 def noting(notes: list[str] | None = None) -> Iterator[None]:
-    """Collect the notes of the block, or of the decorated function, in `notes` (default: a new
-    list). Those that it already has are not logged again."""
+    """Collect the notes of the block or the decorated function in `notes` (default: a new list).
+    Notes already in it are not logged again."""
     token = _notes.set([] if notes is None else notes)
     try:
         yield
@@ -257,13 +259,13 @@ def noting(notes: list[str] | None = None) -> Iterator[None]:
 
 
 def collected() -> list[str]:
-    """The list of the innermost `noting`; a new one outside of any."""
+    """Return the list of the innermost `noting`, or a new one outside of any."""
     notes = _notes.get()
     return [] if notes is None else notes
 
 
 def warn(text: str) -> None:
-    """A warning at the line of the program that called this library."""
+    """Issue a warning that points to the line that called this library."""
     frame, level = sys._getframe(1), 2
     ours = ("tandem.", "contextlib")  # which calls decorated functions
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):

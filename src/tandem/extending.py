@@ -1,10 +1,10 @@
-"""Everything a custom algorithm (docs/advanced/extending.md), or a package that adds to tandem,
-needs, in one import:
+"""All names that a custom algorithm (docs/advanced/extending.md) or a plug-in package needs, in one
+import:
 
     from tandem.extending import Algorithm, Batch, Dense, ReplaySettings, Role, Update, mlp, ops
 
-Equations of papers are functions of `tandem.math`; the classes of tandem's own algorithms, to
-derive from, stand in the modules named after them, such as `tandem.algorithms.ppo`.
+Equations from papers are functions of `tandem.math`. The classes of tandem's own algorithms, to
+derive from, are in the modules named after them, such as `tandem.algorithms.ppo`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The few array functions that losses and policies are written in. `of(x)` finds them by the type
-of x: NumPy arrays, PyTorch tensors, or the tensors of the engine that Keras runs on (TensorFlow,
-JAX). No framework is imported before one of its tensors exists. Reductions take `axis`; what is
-listed here is all there is.
+"""Array functions for losses and policies. `of(x)` selects them by the type of x: NumPy arrays,
+PyTorch tensors, or tensors of the Keras backend (TensorFlow, JAX). No framework is imported before
+one of its tensors exists. Reductions take `axis`. This is the complete list:
 
     exp log cos tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
     concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
     isfinite all sort smallest scan constant
 
-Gradients are the same on every engine, at kinks too: that of `clip` is 1 at its bounds, equal
-arguments of `minimum` and `maximum` share it in halves, those of `abs` and `relu` are 0 at 0.
+Gradients are the same on every backend, even at kinks: the gradient of `clip` is 1 at its bounds,
+equal arguments of `minimum` and `maximum` share it equally, and those of `abs` and `relu` are 0 at
+0.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _by_type: dict[type, _Library] = {}
 
 
 def of(x: Tree) -> Any:
-    """The functions for arrays of x's type; where x is a dict (an observation), of its first
-    leaf's."""
+    """Return the array functions for x's type, or for that of the first leaf if x is a dict (an
+    observation)."""
     try:
         return _by_type[type(x)]
     except KeyError:
@@ -61,14 +61,14 @@ def _steps(step: Step, state: Array, xs: tuple[Array, ...]) -> list[Array]:
 
 
 class _Library:
-    """The functions that have one name in NumPy, PyTorch and Keras."""
+    """Functions with the same name in NumPy, PyTorch and Keras."""
 
     NAMES = """exp log cos tanh sqrt abs where minimum maximum clip stack reshape swapaxes sum
     mean argmax isfinite all"""
 
     def __init__(self, library: ModuleType) -> None:
         for name in self.NAMES.split():
-            if not hasattr(self, name):  # a class may have its own
+            if not hasattr(self, name):  # a subclass may define its own
                 setattr(self, name, getattr(library, name))
 
 
@@ -107,33 +107,34 @@ class _Numpy(_Library):
         return x if x.dtype == np.float32 else x.astype(np.float32)
 
     def sort(self, x: Array) -> Array:
-        """Along the last axis, rising."""
+        """Sort along the last axis in ascending order."""
         return np.sort(x, -1)
 
     def smallest(self, x: Array, k: int) -> Array:
-        """The k smallest along the last axis, rising; quicker than `sort`, which XLA is slow at."""
+        """Return the k smallest values along the last axis in ascending order. Faster than `sort`,
+        which is slow in XLA."""
         return np.sort(x, -1)[..., :k]
 
     def integer(self, x: Array) -> Array:
-        """Whole numbers, as indices."""
+        """Convert to integers for use as indices."""
         return x.astype(np.int64)
 
     def constant(self, values: Array, like: Array) -> Array:
-        """NumPy's values as an array of the kind, and in the place, of `like`."""
+        """Convert NumPy values to an array of the type and device of `like`."""
         return values
 
     def stop_gradient(self, x: Array) -> Array:
         return x
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        """`state = step(state, rows)` for the rows [...] of all xs [T, ...] in turn; all the
-        states, [T, ...]."""
+        """Compute `state = step(state, rows)` for the rows [...] of all xs [T, ...] in turn. Return
+        all states, [T, ...]."""
         return np.stack(_steps(step, state, xs))
 
 
 def erf(x: Array) -> Array:
-    """The error function of a NumPy array by Abramowitz & Stegun (1964), 7.1.26: absolute error
-    below 1.5e-7, which is float32's own."""
+    """Return the error function of a NumPy array, by Abramowitz & Stegun (1964), 7.1.26. The
+    absolute error is below 1.5e-7, the precision of float32."""
     t = 1.0 / (1.0 + 0.3275911 * np.abs(x))
     poly = t * (
         0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
@@ -150,8 +151,8 @@ class _Torch(_Library):
         self._torch, self._one_hot = torch, f.one_hot
 
     def clip(self, x: Array, low: Array, high: Array) -> Array:
-        # a setting is a number in the host's memory, which only torch's arithmetic takes beside a
-        # GPU's arrays
+        # a setting is a scalar in host memory, which only torch's arithmetic combines with GPU
+        # arrays
         low, high = (
             b.to(x.device) if isinstance(b, self._torch.Tensor) else b for b in (low, high)
         )
@@ -221,7 +222,8 @@ class _Keras(_Library):
 
 
 class _KerasJax(_Keras):
-    """JAX halves the gradient of `clip` at its bounds, and has that of `abs` at 0 be 1."""
+    """Replaces the functions whose gradients differ in JAX: `clip` has half the gradient at its
+    bounds, and `abs` has gradient 1 at 0."""
 
     def abs(self, x: Array) -> Array:
         return x * self._ops.sign(x)
@@ -239,7 +241,8 @@ class _KerasJax(_Keras):
 
 
 class _KerasTensorFlow(_Keras):
-    """TensorFlow gives the whole gradient to the first of equal arguments."""
+    """Replaces `minimum` and `maximum`: TensorFlow gives the whole gradient to the first of equal
+    arguments."""
 
     def minimum(self, x: Array, y: Array) -> Array:
         return 0.5 * self._ops.minimum(x, y) + 0.5 * self._ops.minimum(y, x)
@@ -248,8 +251,8 @@ class _KerasTensorFlow(_Keras):
         return 0.5 * self._ops.maximum(x, y) + 0.5 * self._ops.maximum(y, x)
 
     def scan(self, step: Step, state: Array, xs: tuple[Array, ...]) -> Array:
-        """A loop that says how long it is at most, which its gradient needs within a compiled
-        function; Keras's own does not."""
+        """Loop with a maximum number of iterations, which the gradient in a compiled function
+        requires; Keras's own `scan` sets none."""
         tf, length = sys.modules["tensorflow"], xs[0].shape[0]
         count = tf.shape(xs[0])[0] if length is None else length
         states = tf.TensorArray(state.dtype, size=count, element_shape=state.shape)

@@ -1,19 +1,20 @@
-"""What systems do differently. Everything else asks here, so that a system that lacks the first way
-has a second one, and a test can do without the first.
+"""Differences between operating systems. All other code asks this module, so that a system without
+the first method has a fallback, and a test can disable the first method.
 
-| what | Linux | any POSIX system |
+| feature | Linux | any POSIX system |
 |---|---|---|
-| a worker ends with its parent | the kernel kills it | it looks who its parent is |
-| memory that processes share | memfd | a file without a name |
-| who belongs to a worker that is killed | its group, and /proc | its group |
-| a mapped file has its place on the disk | posix_fallocate | zeros are written |
-| free memory | /proc and cgroups | psutil's, or all memory |
+| a worker ends with its parent | the kernel kills it | it polls its parent's id |
+| shared memory | memfd | an unnamed file |
+| processes of a killed worker | its group, and /proc | its group |
+| disk space of a mapped file | posix_fallocate | zeros are written |
+| free memory | /proc and cgroups | from psutil, or all memory |
 
-Processes beside a run's need a POSIX system, and so do locks of files. Where the system does not
-say which cores a process may use, it is all of them.
+Additional processes and file locks require a POSIX system. If the system does not report which
+cores a process may use, it may use all.
 
-TANDEM_SYSTEM=posix makes a process, and those that it starts, do with what any POSIX system has:
-for tests, and where a first way fails. The variable is read here alone."""
+TANDEM_SYSTEM=posix limits a process and its children to what any POSIX system offers: for tests,
+and where a first method fails. Only this module reads the variable.
+"""
 
 from __future__ import annotations
 
@@ -32,33 +33,33 @@ from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX = "linux", "posix"
-# errors of a disk or of a limit of the system's, whatever is written
+# errors of a disk or a system limit, whatever is written
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-# what a terminal sends to all of its processes: for Ctrl-C, and when it closes (not on Windows)
+# signals that a terminal sends to all its processes: on Ctrl-C, and when it closes (not on Windows)
 FROM_TERMINAL = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)
 )
 ENDING = (*FROM_TERMINAL, signal.SIGTERM)  # signals that end a run with a checkpoint
-# those that a command left by SystemExit, which a library's import may have swallowed
+# signals that raised SystemExit in a command, which a library's import may have swallowed
 UNHEARD: list[int] = []
-ZEROS = 2**20  # bytes that are written at once
-WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
+ZEROS = 2**20  # bytes per write
+WINDOWS_NAMES = '<>:"/\\|?*'  # characters not allowed in file names there; "/" everywhere
 
 
 def system() -> str:
-    """What this process may count on: LINUX, or POSIX where there is less. SettingError for another
-    value of the variable."""
+    """Return the feature set of this system: LINUX, or POSIX for fewer features. Raises
+    SettingError for another value of the variable."""
     here, asked = LINUX if sys.platform == "linux" else POSIX, os.environ.get(VARIABLE, "")
     if not asked:
         return here
-    from tandem.errors import one_of  # here: a worker that starts has no need of it
+    from tandem.errors import one_of  # here: starting workers do not need it
 
     one_of(VARIABLE, asked, (LINUX, POSIX))
     return POSIX if POSIX in (here, asked) else LINUX
 
 
 def processor() -> str:
-    """Which processor this is, and what it can do."""
+    """Return the processor's vendor and features."""
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
         return "\n".join(x for x in lines if x.startswith(("vendor_id", "flags", "Features")))
@@ -69,34 +70,34 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def own_cores() -> list[int]:
-    """The numbers of those cores; none where the system does not say."""
+    """Return the numbers of those cores, or [] if the system does not report them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def keep_to(numbers: list[int]) -> None:
-    """From now on this process uses these cores only, where the system can be told."""
+    """Restrict this process to these cores, if the system allows it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, numbers)
 
 
 def die_with_parent() -> None:
-    """The kernel kills this process when the thread that started it ends, whatever it does then;
-    nothing on other systems."""
+    """Let the kernel kill this process when the thread that started it ends. No effect on other
+    systems."""
     if system() == LINUX:
         with suppress(OSError, AttributeError):  # another C library
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def parent_watch(parent: int) -> Callable[[float], bool]:
-    """How a process waits for the end of its parent: called with seconds, it returns whether the
-    parent is still there after them, or at its end whether it is no more."""
+    """Return a function for waiting until the parent ends: called with seconds, it returns whether
+    the parent still exists after them, earlier if it has already ended."""
 
     def wait(seconds: float) -> bool:
         if os.getppid() != parent:
@@ -108,13 +109,13 @@ def parent_watch(parent: int) -> Callable[[float], bool]:
 
 
 def flush_c_output() -> None:
-    """Writes out what C code of this process has printed."""
+    """Flush the output of C code in this process."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None if os.name == "posix" else "ucrtbase").fflush(None)
 
 
 def check_processes() -> None:
-    """EngineError where processes cannot end each other by signals: on Windows."""
+    """Raise EngineError where processes cannot end each other by signals: on Windows."""
     if os.name != "posix":
         from tandem.errors import EngineError  # here: see `system`
 
@@ -127,11 +128,11 @@ def check_processes() -> None:
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process that leads a group of processes, and all those that it and they started.
-    Where it has ended already, those in its group."""
+    """Kill a process that leads a process group, and all processes that it and its children
+    started. If it has already ended, kill those in its group."""
     found = [process.pid] if process.poll() is None else []
     parents = _parents() if found else {}
-    for pid in found:  # which grows
+    for pid in found:  # grows in the loop
         found += [child for child, parent in parents.items() if parent == pid]
     for pid in found:
         with suppress(ProcessLookupError, PermissionError):
@@ -142,10 +143,10 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process; none where there is no /proc."""
+    """Return the parent of each process, or {} without /proc."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended; its name, in brackets, may be anything
+        with suppress(OSError):  # it has ended; its name, in parentheses, can be anything
             after = stat.read_bytes().rpartition(b")")[2].split()
             found[int(stat.parent.name)] = int(after[1])
     return found
@@ -153,7 +154,7 @@ def _parents() -> dict[int, int]:
 
 @contextmanager
 def hangups_blocked() -> Iterator[None]:
-    """Processes that are started within outlive their terminal, as far as they do nothing else."""
+    """Let processes started within outlive their terminal, unless they change their signal mask."""
     if os.name != "posix":
         yield
         return
@@ -165,7 +166,7 @@ def hangups_blocked() -> Iterator[None]:
 
 
 def ending(code: int) -> str:
-    """How a process ended, by its exit code as `subprocess` gives it."""
+    """Describe how a process ended, by its exit code as in `subprocess`."""
     if code >= 0:
         return f"ended with exit code {code}"
     if -code == getattr(signal, "SIGKILL", None):
@@ -177,18 +178,18 @@ def ending(code: int) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """The bytes of memory that the machine has free; where it tells less, all that it has; None
-    where it tells nothing. root: the folder that holds proc."""
+    """Return the bytes of free memory of the machine; if unknown, its total memory; if that is
+    unknown, None. root: the folder that contains proc."""
     if system() == LINUX:
         with suppress(OSError):
             for line in (root / "proc/meminfo").read_text(encoding="utf-8").splitlines():
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024
-    with suppress(ImportError):  # it is no dependency: many have it
+    with suppress(ImportError):  # not a dependency, but often installed
         import psutil
 
         return int(psutil.virtual_memory().available)
-    try:  # the whole memory: the best bound that POSIX knows
+    try:  # total memory: the best bound that POSIX offers
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
@@ -198,7 +199,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def user_path(purpose: Literal["cache", "config", "state"]) -> Path | None:
-    """tandem's folder below the user's folder for a purpose, which need not exist. None where the
+    """Return tandem's folder below the user's folder for a purpose. It may not exist. None if the
     user has no home."""
     try:
         if sys.platform == "win32":
@@ -209,13 +210,13 @@ def user_path(purpose: Literal["cache", "config", "state"]) -> Path | None:
         else:
             default = ".local/state" if purpose == "state" else f".{purpose}"
             base = Path(os.environ.get(f"XDG_{purpose.upper()}_HOME") or Path.home() / default)
-    except RuntimeError:  # a container's user without a name
+    except RuntimeError:  # a container's user without a name entry
         return None
     return base / "tandem"
 
 
 def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
-    """`user_path`, made on first use. None where nothing can be written there."""
+    """Return `user_path`, created on first use. None if it cannot be written."""
     if (folder := user_path(purpose)) is None:
         return None
     try:
@@ -226,7 +227,7 @@ def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
 
 
 def flush_folder(folder: Path) -> None:
-    """So that a rename survives a power cut, where the system lets a folder be opened."""
+    """Make a rename survive a power failure, if the system can open a folder."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -236,9 +237,9 @@ def flush_folder(folder: Path) -> None:
 
 
 def reserve(file: IO[bytes], size: int, begin: int = 0) -> None:
-    """Gives a new file its place on the disk: while a sparse one is written through a map, a full
-    disk ends the process. Where the system cannot, zeros from `begin` on are written. OSError where
-    there is no room."""
+    """Allocate disk space for a new file: writing a sparse file through a map on a full disk kills
+    the process. If the system cannot allocate, write zeros from `begin` on. Raises OSError if there
+    is not enough space."""
     if system() == LINUX:
         try:
             os.posix_fallocate(file.fileno(), 0, size)
@@ -253,13 +254,13 @@ def reserve(file: IO[bytes], size: int, begin: int = 0) -> None:
 
 
 def file_name(name: str) -> str:
-    """The name without what names of files cannot have on some system."""
+    """Replace characters in a name that some system does not allow in file names."""
     return "".join("-" if c in WINDOWS_NAMES else c for c in name)
 
 
 def lock(file: IO[Any]) -> bool:
-    """Locks an open file until it is closed, or its process has ended; whether nobody else has.
-    Nothing where the system or the disk cannot do that."""
+    """Lock an open file until it is closed or its process ends. Return False if another process
+    holds the lock. Does nothing if the system or the disk does not support locks."""
     try:
         import fcntl
 
@@ -269,11 +270,11 @@ def lock(file: IO[Any]) -> bool:
     return True
 
 
-HOLDS = os.name == "posix"  # whether `is_held` can say anything here
+HOLDS = os.name == "posix"  # whether `is_held` works here
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process has locked this file."""
+    """True if a process has locked this file."""
     if not HOLDS:
         return False
     import fcntl
@@ -281,6 +282,6 @@ def is_held(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:  # others: there is no such file, or no locks on this disk
+    except OSError as error:  # otherwise: no such file, or no locks on this disk
         return isinstance(error, BlockingIOError)
     return False

@@ -1,9 +1,9 @@
-"""What installed packages add to tandem: entry points of the groups `tandem.algorithms`,
+"""Plug-ins of installed packages: entry points of the groups `tandem.algorithms`,
 `tandem.environments`, `tandem.writers` and `tandem.zoo` (docs/advanced/extending.md).
 
-Their metadata is read once, when a name is looked up; a package is imported when what it brings is
-used. An entry point is a name that whoever installed the package vouches for: it is the one way in
-which a name of a file, or of a command, leads to an import.
+Their metadata is read once, when a name is looked up; a package is imported when its plug-in is
+used. Whoever installed a package vouches for its entry points: they are the only way in which a
+name in a file or a command leads to an import.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from tandem.errors import PluginError
 from tandem.settings import FOLDERS
 
-KINDS = {  # group, without "tandem." -> what one of its entry points is, in words
+KINDS = {  # group, without "tandem." -> description of one of its entry points
     "algorithms": "algorithm",
     "environments": "family of environments",
     "writers": "writer",
@@ -34,8 +34,9 @@ NAME = re.compile(r"[A-Za-z][\w-]*\Z", re.ASCII)
 class Plugin:
     """One entry point.
 
-    value: MODULE, or MODULE:ATTRIBUTE. package: the distribution that brings it, version: that
-    one's. others: further packages with the same name in this group, with their versions.
+    value: MODULE or MODULE:ATTRIBUTE. package: the distribution that provides it. version: the
+    version of that distribution. others: further packages, with versions, that have the same name
+    in this group.
     """
 
     group: str
@@ -52,18 +53,19 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """Description for messages."""
         return f"the {KINDS[self.group]} {self.name!r} of {self.source}"
 
     def fault(self, happened: str, expected: str, fix: str = "") -> PluginError:
-        """The error of a plug-in that cannot be used: `happened` continues its title."""
+        """Return the error for a plug-in that cannot be used. `happened` continues its title."""
         fix = fix or "fix it there"
         return PluginError(
             f"{self.title} {happened}", expected, f"{fix}; or pip uninstall {self.package}."
         )
 
     def refuse_clash(self, ours: bool) -> None:
-        """PluginError where another package, or tandem (`ours`), has the same name in the group."""
+        """Raise PluginError if another package, or tandem (`ours`), has the same name in the
+        group."""
         rivals = [*([TANDEM] if ours else []), *self.others]
         if rivals:
             raise PluginError(
@@ -84,15 +86,15 @@ class Plugin:
             )
 
     def load(self) -> Any:
-        """The module or object that it names. PluginError where that cannot be imported."""
+        """Import the module or object. Raises PluginError if that fails."""
         module, _, attribute = self.value.partition(":")
         try:
             return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
-        except (Exception, SystemExit) as error:  # whatever the code of a package comes to
+        except (Exception, SystemExit) as error:  # a package's code may raise anything
             raise self.broken(error) from error
 
     def broken(self, error: BaseException) -> PluginError:
-        """The error to raise for an `error` of its code, or of finding it."""
+        """Return the error for an `error` raised by its code or by the lookup."""
         why = " ".join(str(error).split()) or "no message"
         return self.fault(
             f"({self.value}) cannot be loaded: {type(error).__name__}: {why}",
@@ -101,7 +103,7 @@ class Plugin:
         )
 
     def loaded(self) -> Any:
-        """What it names, if its module has been imported by now; else None."""
+        """Return the module or object if its module has been imported, else None."""
         module, _, attribute = self.value.partition(":")
         at = sys.modules.get(module)
         for name in filter(None, attribute.split(".")):
@@ -111,12 +113,12 @@ class Plugin:
 
 @cache
 def found(group: str) -> Mapping[str, Plugin]:
-    """The plug-ins of a group by name, in alphabetical order. Imports nothing."""
+    """Return the plug-ins of a group by name, in alphabetical order, without importing any."""
     by_name: dict[str, list[Plugin]] = {}
     for point in _all_points().select(group=f"tandem.{group}"):
         if point.dist is not None and str(point.dist.locate_file("")) in FOLDERS:
-            continue  # a folder that the user works in is no installed package
-        value = point.value.partition("[")[0].strip()  # extras mean nothing here
+            continue  # a user's working folder is not an installed package
+        value = point.value.partition("[")[0].strip()  # extras have no meaning here
         plugin = Plugin(group, point.name, value, *_package(point))
         known = by_name.setdefault(point.name, [])
         if plugin not in known:
@@ -137,7 +139,7 @@ def _all_points() -> Any:
 
 
 def _package(point: EntryPoint) -> tuple[str, str]:
-    """The name and the version of the distribution that an entry point is of."""
+    """Return the name and version of an entry point's distribution."""
     dist = point.dist
     if dist is None:
         return "a package", "without metadata"
@@ -145,20 +147,21 @@ def _package(point: EntryPoint) -> tuple[str, str]:
 
 
 def refuse_clash(group: str, name: str) -> None:
-    """PluginError where a package brings a `name` that tandem has in this group."""
+    """Raise PluginError if a package provides a `name` that tandem has in this group."""
     if name in found(group):
         found(group)[name].refuse_clash(ours=True)
 
 
 def source_of(group: str, name: str) -> str:
-    """The package that brings a name of a group, and its version; "" where none does."""
+    """Return the package, with version, that provides a name of a group, or "" if none does."""
     plugin = found(group).get(name)
     return "" if plugin is None else plugin.source
 
 
 def to_install(source: str) -> str:
-    """What to do where a package is missing that a file names: `source` is its name and version, ""
-    where the file does not say. A stranger may have written it: the user must trust it first."""
+    """Return advice on installing a missing package that a file names. `source` is its name and
+    version, "" if the file does not name it. The file may come from a stranger, so the user must
+    trust the package first."""
     name, _, version = source.partition(" ")
     if not name:
         return "install the package that it was trained with"
@@ -166,13 +169,13 @@ def to_install(source: str) -> str:
 
 
 def packages() -> dict[str, str]:
-    """The version of each package that brings something, by its name."""
+    """Return the version of each package that provides a plug-in, by package name."""
     plugins = [plugin for group in KINDS for plugin in found(group).values()]
     return {plugin.package: plugin.version for plugin in plugins}
 
 
 def attempt(use: Callable[[], Any]) -> PluginError | None:
-    """Calls `use`; what is wrong with the plug-in that it uses, or None."""
+    """Call `use`. Return the PluginError that it raises, or None."""
     try:
         use()
     except PluginError as error:

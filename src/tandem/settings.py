@@ -1,5 +1,5 @@
-"""Settings of an algorithm or a run: how a field is declared, and how text or a program's value
-becomes one."""
+"""Settings of an algorithm or a run: declaring fields, and converting text or Python values to
+them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers that a setting may be: from `minimum` to `maximum`, both included, and above
-    `above`; or the one number `special`. `expected` and `fix` are the last parts of the error."""
+    """The allowed range of a number: `minimum` to `maximum`, both included, and above `above`; or
+    the single number `special`. `expected` and `fix` are the last parts of the error message."""
 
     minimum: float = -math.inf
     maximum: float = math.inf
@@ -52,9 +52,9 @@ class Limits:
         value: float | str | Schedule | tuple[float | str, ...],
         default: object,
     ) -> None:
-        """SettingError where `value` is outside: a number, each number of a tuple, or both ends of
-        a Schedule, which may end on `above` itself. Text, such as "auto", has no limits. The
-        advice is the setting's own, or its default."""
+        """Raise SettingError if `value` is out of range: a number, any number of a tuple, or either
+        end of a Schedule, which may end at `above` itself. Text, such as "auto", is not checked.
+        The error suggests `fix`, or else the default."""
         if isinstance(value, Schedule):
             holds = self._holds(value.start) and (value.end is None or self._holds(value.end, True))
         else:
@@ -71,7 +71,7 @@ class Limits:
         return above and self.minimum <= number <= self.maximum
 
     def _words(self) -> str:
-        """The expected values in words, where a setting has no text of its own."""
+        """Return the expected range in words, for settings without an `expected` text."""
         if self.above > -math.inf:
             return f"a number above {self.above}"
         if self.maximum == math.inf:
@@ -80,14 +80,14 @@ class Limits:
 
 
 def written(default: object) -> str:
-    """A default as a program writes it."""
+    """Return a default as Python source."""
     return repr(str(default)) if isinstance(default, Schedule) else repr(default)
 
 
 class Needs:
-    """The values of other settings that one needs to have an effect: text as it is here or one of
-    several, and anything but 0 or False for a number or True. met: a question of all settings
-    instead, where it is another."""
+    """The values that other settings must have for a setting to take effect: for text, the given
+    text or one of several; for numbers and True, anything but 0 or False. met: a predicate on all
+    settings to use instead."""
 
     def __init__(self, met: Callable[[Any], bool] | None = None, /, **values: object) -> None:
         self.values = values
@@ -102,7 +102,7 @@ class Needs:
         return True
 
     def __str__(self) -> str:
-        """As in "values='quantile'"."""
+        """Return text such as "values='quantile'"."""
         one = {n: x[-1] if isinstance(x, tuple) else x for n, x in self.values.items()}
         return " and ".join(f"{n}={x!r}" for n, x in one.items())
 
@@ -113,14 +113,15 @@ PARTS = ("start", "end", "fraction")
 
 @dataclass(frozen=True)
 class Search:
-    """Where `tandem sweep` looks for a setting: among numbers from `low` to `high`, both included
-    and whole where the setting is, or among `choices`.
+    """The values that `tandem sweep` samples for a setting: numbers from `low` to `high`, both
+    included (integers for integer settings), or one of `choices`.
 
-    scale: of the numbers, one of SCALES; with "near one" low and high are how far the setting is
-    below 1, on a logarithmic scale.
-    part: of a schedule; another start takes the end along, in the same ratio.
-    Ranges without a word on where they are from are those of rl-baselines3-zoo 2.9
-    (hyperparams_opt.py), widened so that its tuned settings lie within.
+    scale: scale of the numbers, one of SCALES. With "near one", low and high are distances below 1,
+    on a logarithmic scale. part: part of a schedule to sample. A new start scales the end by the
+    same ratio.
+
+    Ranges without a stated source are those of rl-baselines3-zoo 2.9 (hyperparams_opt.py), widened
+    to include its tuned settings.
     """
 
     low: float = math.nan
@@ -130,7 +131,7 @@ class Search:
     part: str = "start"
 
 
-Searches = Search | tuple[Search, ...]  # several: one for each part of a schedule
+Searches = Search | tuple[Search, ...]  # several: one per part of a schedule
 
 
 def setting(
@@ -148,11 +149,11 @@ def setting(
     resumable: bool = False,
     needs: Needs | None = None,
 ) -> T:
-    """A field of a settings dataclass: its default, what it means (with unit), where the default
-    comes from, where a sweep looks for it, and the `Limits` of a number. Every number has `minimum`
-    or `above`; -math.inf says that it may be any. resumable: a run may be resumed with another
-    value, since it says where or how the run is executed, not what it computes. needs: what others
-    have to be, without which it has no effect."""
+    """Declare a field of a settings dataclass: its default, its meaning (with unit), the source of
+    the default, its search range, and the `Limits` of a number. Every number has `minimum` or
+    `above`; -math.inf allows any. resumable: whether a resumed run may change the value, because it
+    affects where or how the run is executed, not its results. needs: values of other settings
+    without which this one has no effect."""
     limits = None
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
@@ -162,8 +163,8 @@ def setting(
 
 
 def default(value: T, source: str = "", help: str = "", search: Searches = ()) -> T:
-    """Another default for a setting of a base class, where it comes from, and what the setting
-    means and where a sweep looks for it, if that is not the same here. The limits stay."""
+    """Replace the default of a base class's setting, with its source, and the help text and search
+    range if they differ. The limits stay."""
     other = {"help": help, "search": _listed(search)}
     known = {"source": source} | {name: said for name, said in other.items() if said}
     return field(default=value, metadata=known)
@@ -174,21 +175,22 @@ def _listed(search: Searches) -> tuple[Search, ...]:
 
 
 class Declared(NamedTuple):
-    """A setting as it is declared."""
+    """The declaration of a setting."""
 
     name: str
     default: Any
     help: str
     source: str
-    limits: Limits | None  # None: no number
-    search: tuple[Search, ...]  # where a sweep looks for it; (): it does not, unless it is told
-    resumable: bool  # whether a resumed run may have another value
-    needs: Needs | None  # None: it always has an effect
+    limits: Limits | None  # None: not a number
+    search: tuple[Search, ...]  # search range of a sweep; (): sampled only on request
+    resumable: bool  # whether a resumed run may change it
+    needs: Needs | None  # None: always has an effect
 
 
 def declared(kind: type) -> list[Declared]:
-    """Every setting of a settings dataclass, in order, with what it has of its base classes."""
-    # of a field that no `setting` made
+    """Return every setting of a settings dataclass in order, including metadata from its base
+    classes."""
+    # the metadata of a field declared without `setting`
     plain = Declared("", None, "", "", None, (), False, None)._asdict()
     del plain["name"], plain["default"]
     metadata: dict[str, dict[str, Any]] = {}
@@ -199,13 +201,13 @@ def declared(kind: type) -> list[Declared]:
 
 
 def by_name(settings: Any) -> dict[str, Any]:
-    """The values of settings by name."""
+    """Return the values of settings by name."""
     return {f.name: getattr(settings, f.name) for f in fields(settings)}
 
 
 def offered(kind: type) -> list[Declared]:
-    """The settings of a class that can be anything but what they are: without those that it
-    `lacks`, which it has inherited and refuses, and those that have an effect with these alone."""
+    """Return the settings of a class that users can change. Leaves out inherited settings that it
+    `lacks` (and rejects), and those that need one of them to take effect."""
     lacks = set(getattr(kind, "lacks", ()))
     return [
         s
@@ -215,14 +217,14 @@ def offered(kind: type) -> list[Declared]:
 
 
 def idle(settings: object) -> dict[str, Needs]:
-    """The settings that have no effect beside the others, with what they need."""
+    """Return the settings that have no effect given the others, with what they need."""
     gated = ((s.name, s.needs) for s in declared(type(settings)))
     return {name: needs for name, needs in gated if needs is not None and not needs.met(settings)}
 
 
 def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
-    """The settings, with the defaults of those that have no effect; and notes on those of them that
-    a user has `given`, by name."""
+    """Return the settings with ineffective ones reset to their defaults, and notes on those among
+    them that the user has `given` by name."""
     lacks, usual = getattr(settings, "lacks", ()), type(settings)()
     found = {name: needs for name, needs in idle(settings).items() if name not in lacks}
     values = {
@@ -233,15 +235,15 @@ def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
 
 
 def hints_of(kind: Any) -> dict[str, Any]:
-    """The type of every setting of a settings dataclass, by name. NameError for one that its module
-    does not know."""
-    if "_hints" not in vars(kind):  # kept: a class that is sent to a process leaves its module
+    """Return the type of every setting of a settings dataclass by name. Raises NameError for a type
+    that its module does not define."""
+    if "_hints" not in vars(kind):  # cached: a class sent to another process leaves its module
         kind._hints = get_type_hints(kind)
     return kind._hints
 
 
 def check_ranges(settings: object) -> None:
-    """SettingError for the first setting that is outside of its limits."""
+    """Raise SettingError for the first setting that is out of range."""
     for s in declared(type(settings)):
         if s.limits is not None:
             s.limits.check(s.name, getattr(settings, s.name), s.default)
@@ -249,8 +251,8 @@ def check_ranges(settings: object) -> None:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A number that may change over a run: `start`, or linearly from `start` to `end` over the
-    first `fraction` of its steps, then `end`. A fraction above 1 ends after the run. Written as
+    """A number that may change during a run: constant at `start`, or linear from `start` to `end`
+    over the first `fraction` of its steps, then `end`. A fraction above 1 ends after the run. As
     text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
 
     start: float
@@ -258,9 +260,9 @@ class Schedule:
     fraction: float = 1.0
 
     def __call__(self, progress: Array) -> Array:
-        """The value at `progress` in [0, 1] (a number or an array); beyond 1 it stays at its
-        end."""
-        if not isinstance(progress, (float, int, np.ndarray, np.generic)):  # an engine's
+        """Return the value at `progress` in [0, 1] (a number or an array). Beyond 1 the final value
+        remains."""
+        if not isinstance(progress, (float, int, np.ndarray, np.generic)):  # a tensor of a backend
             end = self.start if self.end is None else self.end
             done = ops.of(progress).clip(progress / self.fraction, 0.0, 1.0)
             return self.start + (end - self.start) * done
@@ -271,7 +273,8 @@ class Schedule:
 
     @classmethod
     def parse(cls, value: object) -> Schedule:
-        """From a number, text, or a Schedule; ValueError for anything else."""
+        """Create a Schedule from a number, text, or a Schedule. Raises ValueError for anything
+        else."""
         if isinstance(value, Schedule):
             return value
         parts = [float(p) for p in str(value).split(":")]
@@ -284,16 +287,16 @@ class Schedule:
         return cls(*parts)
 
     def moved(self, start: float) -> Schedule:
-        """The same form from another start: the end is in the same ratio to it."""
+        """Return the same schedule with another start; the end keeps its ratio to it."""
         if self.end is None or not self.start:
             return replace(self, start=start)
         return replace(self, start=start, end=float(f"{start * self.end / self.start:.3g}"))
 
     def stretched(self, ratio: float) -> Schedule:
-        """The schedule for a run with 1 / `ratio` times the steps. A shorter run follows the first
-        part of it. In a longer run, a schedule that ended after the run ends at the same step or
-        with the run, whichever is later; any other spans the same part of the run. The fraction is
-        rounded to four significant digits."""
+        """Return the schedule for a run with 1 / `ratio` times the steps. A shorter run follows its
+        first part. In a longer run, a schedule that ended after the run ends at the same step or
+        with the run, whichever is later; any other covers the same fraction of the run. The
+        fraction is rounded to four significant digits."""
         fraction = max(min(1.0, self.fraction), self.fraction * ratio)
         return self if self.end is None else replace(self, fraction=float(f"{fraction:.4g}"))
 
@@ -303,15 +306,14 @@ class Schedule:
             if self.end is None
             else [self.start, self.end] + ([self.fraction] if self.fraction != 1 else [])
         )
-        # repr: read back, it is the same number
+        # repr round-trips exactly
         return ":".join(repr(float(p)).removesuffix(".0") for p in parts)
 
 
 def apply(settings: Any, values: dict[str, object]) -> Any:
-    """`settings` with what is given, checked and converted field by field.
+    """Return `settings` with the given values, checked and converted field by field.
 
-    Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong
-    type.
+    Raises UnknownNameError for an unknown setting, SettingError for a value of the wrong type.
     """
     hints, names = hints_of(type(settings)), [f.name for f in fields(settings)]
     for name in values:
@@ -322,15 +324,15 @@ def apply(settings: Any, values: dict[str, object]) -> Any:
 
 
 def convert(name: str, value: object, hint: Any, default: Any) -> Any:
-    """A value for a setting of type `hint`, from what a program or a command line gave; the default
-    is what an error advises."""
+    """Convert a value from Python or the command line to a setting of type `hint`. Errors suggest
+    the default."""
     try:
         return _converted(value, hint)
     except (TypeError, ValueError, OverflowError) as error:
         expected, fix = describe_type(hint), f"try {name}={written(default)}."
         if name == "optimizer":
             expected += "; or for tandem.train an optimizer of keras.optimizers or torch.optim"
-        if hint is Schedule and not isinstance(value, (str, Number)):  # a function, say
+        if hint is Schedule and not isinstance(value, (str, Number)):  # such as a function
             example = default if default.end is not None else Schedule(default.start or 0.01, 0.0)
             fix = f"try {name}='{example}', a linear schedule from the first number to the second"
             if name.endswith("learning_rate") and type(value).__module__.startswith("keras"):
@@ -341,12 +343,12 @@ def convert(name: str, value: object, hint: Any, default: Any) -> Any:
 
 
 def flag(name: str, value: object) -> str:
-    """A setting as `tandem train` takes it on a command line."""
+    """Return a setting as a command-line flag of `tandem train`."""
     written = quote(f"--{name.replace('_', '-')}")
     if isinstance(value, bool):
         return written if value else f"--no-{written.removeprefix('--')}"
     if isinstance(value, (list, tuple)):
-        if any(isinstance(x, str) for x in value):  # a flag that stands several times
+        if any(isinstance(x, str) for x in value):  # a flag that can be repeated
             return " ".join(flag(name, x) for x in value)
         value = ",".join(map(str, value))
     text = quote(str(value))
@@ -354,17 +356,17 @@ def flag(name: str, value: object) -> str:
 
 
 def shell_path(path: str | Path) -> str:
-    """A path as a command line takes it: quoted, and none that looks like a flag."""
+    """Quote a path for a command line, so that it does not look like a flag."""
     return quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def nearest_multiple(of: int, near: int) -> int:
-    """The multiple of a number next to another, above 0."""
+    """Return the multiple of `of`, above 0, that is closest to `near`."""
     return of * max(1, round(near / of))
 
 
 def whole_number(name: str, value: object, least: int = 0) -> int:
-    """A whole number that is not below `least`. SettingError for anything else."""
+    """Return `value` as an integer of at least `least`. Raises SettingError for anything else."""
     number: int = convert(name, value, int, max(least, 1))
     if number < least:
         raise SettingError(f"setting {name}={value}.", f"at least {least}", f"try {name}={least}.")
@@ -372,7 +374,7 @@ def whole_number(name: str, value: object, least: int = 0) -> int:
 
 
 def as_path(name: str, value: object) -> Path:
-    """A path, from text or a Path. SettingError for anything else."""
+    """Return text or a path as a Path. Raises SettingError for anything else."""
     if not value or not isinstance(value, (str, os.PathLike)):
         raise SettingError(
             f"{name}={value!r} (a {type(value).__name__}).",
@@ -382,15 +384,15 @@ def as_path(name: str, value: object) -> Path:
     return Path(value)
 
 
-IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too
-FOLDERS: set[str] = set()  # working directories that `module_here` has put on sys.path
+IMPORTED: list[str] = []  # modules of --import, which worker processes also import
+FOLDERS: set[str] = set()  # working directories that `module_here` has added to sys.path
 
 
 def module_here(name: str) -> ModuleType | None:
-    """The module of this name, looked for in the working directory after everywhere else; None
-    where there is none, as of a path. Raises what importing something raises that the module
-    needs."""
-    if name.startswith("."):  # which would be relative to a package
+    """Import the module of this name, searching the working directory last. Return None if there is
+    none, for example if the name is a path. Errors from importing something that the module needs
+    are raised."""
+    if name.startswith("."):  # would be relative to a package
         return None
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -404,8 +406,8 @@ def module_here(name: str) -> ModuleType | None:
 
 
 def expect_module(path: str, name: str = ":NAME") -> None:
-    """SettingError for a file where a module belongs: in module:name, or alone, in whose place the
-    module and `name` are advised."""
+    """Raise SettingError for a file name instead of a module, in module:name or alone. The error
+    suggests the module followed by `name`."""
     file, colon, given = path.partition(":")
     place = PurePath(file)
     if place.suffix == ".py" or (len(place.parts) > 1 and (colon or not name)):
@@ -422,11 +424,12 @@ def named_here(
     accepts: Callable[[object], bool],
     offers: Callable[[object], bool],
 ) -> Any:
-    """The object that "module:name" names, looked for in the working directory too. Raises
-    UnknownNameError where there is nothing that this `accepts`, with the names of what the module
-    `offers`.
+    """Return the object named by "module:name", searching the working directory too. Raises
+    UnknownNameError if there is none that `accepts` returns True for; the error lists the names for
+    which `offers` does.
 
-    what: it is, in words. form: how it is written, as in MODULE:CLASS."""
+    what: a description of the object. form: its syntax, such as MODULE:CLASS.
+    """
     expect_module(path)
     module_name, _, name = path.partition(":")
     module = module_here(module_name)
@@ -457,9 +460,9 @@ def _converted(value: Any, hint: Any) -> Any:
         return tuple(
             _converted(p, inner[0])
             for part in ([parts] if isinstance(parts, int) else parts)
-            # of a flag that may stand several times; the TEXT of --writer NAME=TEXT is left whole
+            # a repeatable flag; the TEXT of --writer NAME=TEXT is not split
             for p in (part.split(",") if isinstance(part, str) and "=" not in part else [part])
-            if p != ""  # of a flag: --writer ''
+            if p != ""  # empty flag: --writer ''
         )
     if hint is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -471,7 +474,7 @@ def _converted(value: Any, hint: Any) -> Any:
     if isinstance(value, bool):
         raise TypeError(value)
     if hint is int:
-        # NumPy's too; all their digits, of which a float would lose some
+        # NumPy integers too; conversion through float would lose digits
         if isinstance(value, Integral):
             return int(value)
         number = float(value)
@@ -486,7 +489,7 @@ def _converted(value: Any, hint: Any) -> Any:
 
 
 def describe_type(hint: Any) -> str:
-    """A setting's type in words."""
+    """Return a description of a setting's type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:
         return " or ".join(map(repr, inner))

@@ -1,5 +1,5 @@
-"""Gymnasium spaces as plain descriptions (`Leaf`), and back from JSON: what networks, buffers and
-checkpoints need to know."""
+"""Descriptions of Gymnasium spaces (`Leaf`) for networks, buffers and checkpoints, and their
+conversion to and from JSON."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ from tandem.types import Array, JSONDict, Tree
 if TYPE_CHECKING:
     from gymnasium import Space
 
-MASK = "action_mask"  # the entry of an observation that says which choices may be taken
+MASK = "action_mask"  # the entry of an observation that marks the valid actions
 Kind = Literal["box", "discrete", "multidiscrete", "multibinary", "dict"]
-Path = tuple[str | int, ...]  # the keys that lead to an entry of Dicts, and of Tuples by number
-ActionMode = Literal["as_is", "clip", "unit"]  # from a policy's actions to an environment's
+Path = tuple[str | int, ...]  # the keys of an entry in nested Dicts; indices for Tuples
+ActionMode = Literal["as_is", "clip", "unit"]  # conversion of policy actions for the environment
 
 
 @dataclass(frozen=True)
 class Leaf:
     """One array of a space.
 
-    shape and dtype are those of a single element. `sizes` are the numbers of choices of a discrete
-    (one) or multidiscrete (one for each position) space. `low` and `high` are the bounds of a box,
-    flattened. `stack`: the first axis holds that many of an episode's newest pictures, the newest
-    last, and zeros before its first; 0 where nothing is known of that kind. It is what an attribute
-    `stack` of the Box says (`atari.declared` sets it). `own`: the dtype that an environment takes
-    actions in, where that is another one than `dtype`; checkpoints from before there was this say
-    nothing of it. `own_shape`: the shape that an environment takes actions in, where a policy has
-    them as a vector. `parts`: the entries of a Dict or Tuple of actions (kind "dict"), which a
-    policy has as one vector of floats, in its order.
+    `shape` and `dtype` are those of a single element. `sizes` are the numbers of choices of a
+    discrete (one) or multidiscrete (one per position) space. `low` and `high` are the bounds of a
+    box, flattened. `stack`: number of an episode's latest images on the first axis, the newest
+    last, with zeros before its first; 0 if unknown. It is read from the Box attribute `stack` (set
+    by `atari.declared`). `own`: the dtype of the environment's actions if it differs from `dtype`;
+    absent in older checkpoints. `own_shape`: the shape of the environment's actions if the policy's
+    are vectors. `parts`: the entries of a Dict or Tuple of actions (kind "dict"), which the policy
+    outputs as one vector of floats, in this order.
     """
 
     kind: Kind
@@ -46,7 +45,7 @@ class Leaf:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     start: int = 0  # the first value of a discrete space
-    masked: bool = False  # of discrete actions: observations have a mask of the choices, under MASK
+    masked: bool = False  # discrete actions: observations have a mask of valid actions, under MASK
     stack: int = 0
     own: str = field(default="", compare=False)
     own_shape: tuple[int, ...] | None = None
@@ -54,12 +53,12 @@ class Leaf:
 
     @property
     def image(self) -> bool:
-        """Whether this is a picture: unsigned bytes with three axes."""
+        """True for an image: unsigned bytes with three axes."""
         return self.kind == "box" and self.dtype == "uint8" and len(self.shape) == 3
 
     @property
     def width(self) -> int:
-        """How many numbers a network sees of it (one-hot for discrete kinds)."""
+        """Number of network inputs (one-hot for discrete kinds)."""
         return sum(self.sizes) if self.sizes else prod(self.shape)
 
     @property
@@ -70,8 +69,8 @@ class Leaf:
 
     @property
     def bounds(self) -> tuple[Array, Array]:
-        """low and high of a box in its shape and dtype, none beyond what the space has: those of
-        doubles, such as 0.3, may lie between two floats."""
+        """low and high of a box in its shape and dtype, rounded inwards: float64 bounds such as 0.3
+        may not be representable."""
         limits = []
         for bound, inwards in ((self.low, np.inf), (self.high, -np.inf)):
             exact = np.array(bound, np.float64)
@@ -85,14 +84,14 @@ class Leaf:
 
     @property
     def far(self) -> bool:
-        """Whether a box's bounds are so far apart, or so far out, that float32 has no middle or no
-        distance of them."""
+        """True if a box's bounds are so far apart, or so large, that their midpoint or distance
+        overflows float32."""
         low, high = self.bounds
         with np.errstate(over="ignore"):
             return not (np.isfinite(low + high).all() and np.isfinite(high - low).all())
 
 
-Spec = Leaf | dict[str, Leaf]  # of an observation; actions are always one Leaf
+Spec = Leaf | dict[str, Leaf]  # an observation's; actions are always a single Leaf
 Outline = str | list["Outline"] | dict[str, "Outline"]  # see `outline`
 
 
@@ -100,14 +99,14 @@ KNOWN = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple", "Te
 
 
 def kind_of(space: Space) -> str:
-    """Which of `KNOWN` a space is (gymnasium.spaces, or gym's; or a class derived from one), else
-    the name of its class."""
+    """Return which of `KNOWN` a space is (from gymnasium.spaces or gym, or a subclass), else the
+    name of its class."""
     names = [base.__name__ for base in type(space).__mro__]
     return next((name for name in names if name in KNOWN), names[0])
 
 
 def leaf(space: Space) -> Leaf:
-    """The Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
+    """Return the Leaf of a Box, Discrete, MultiDiscrete or MultiBinary space (gymnasium.spaces)."""
     if isinstance(space, type):
         raise SpaceError(
             f"a space is the class {space.__name__}, not an instance of it.",
@@ -149,8 +148,8 @@ def leaf(space: Space) -> Leaf:
 
 
 def parts_of(space: Space) -> list[tuple[str | int, Space]] | None:
-    """The (key, space) of each entry of a Dict or Tuple space, whose keys are numbers; None of
-    another one."""
+    """Return the (key, space) pairs of a Dict space, or of a Tuple space with indices as keys; None
+    for any other space."""
     kind = kind_of(space)
     if kind == "Dict":
         return list(space.spaces.items())
@@ -158,7 +157,8 @@ def parts_of(space: Space) -> list[tuple[str | int, Space]] | None:
 
 
 def _observed(space: Space) -> list[tuple[str | int, Space]] | None:
-    """The `parts_of` an observation without the texts of a Dict, which no network reads."""
+    """Return the `parts_of` an observation space, without text entries of a Dict, which networks
+    cannot read."""
     entries = parts_of(space)
     if entries is None or kind_of(space) == "Tuple":
         return entries
@@ -166,7 +166,8 @@ def _observed(space: Space) -> list[tuple[str | int, Space]] | None:
 
 
 def in_space(space: Space, x: Tree, made: Callable[[Space, Array], Array]) -> Tree:
-    """An observation in the containers of its space: `made(inner space, array)` for each array."""
+    """Return an observation in the containers of its space, with `made(inner space, array)` applied
+    to each array."""
     if (entries := _observed(space)) is None:
         return made(space, x)
     parts = {key: in_space(inner, x[key], made) for key, inner in entries}
@@ -174,7 +175,7 @@ def in_space(space: Space, x: Tree, made: Callable[[Space, Array], Array]) -> Tr
 
 
 def fits(x: Array, dtype: str) -> bool:
-    """Whether numbers keep their value in this dtype; floats may be rounded to other floats."""
+    """True if the values are exact in this dtype; floats may be rounded to other floats."""
     if np.can_cast(x.dtype, dtype) or np.dtype(dtype).kind == "f":
         return True
     with np.errstate(invalid="ignore"):
@@ -182,9 +183,9 @@ def fits(x: Array, dtype: str) -> bool:
 
 
 def observation_spec(space: Space) -> Spec:
-    """The Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space (the
-    names of one inside another are joined by '/', entries of a Tuple are named by their
-    numbers). Texts in a Dict, as MiniGrid's missions, are left out, with a note."""
+    """Return the Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space.
+    Nested names are joined by '/'; entries of a Tuple are named by index. Text in a Dict, such as
+    MiniGrid's missions, is left out with a note."""
     if (entries := _observed(space)) is None:
         if _is_text(space):
             raise _text(space)
@@ -226,12 +227,13 @@ def empty(what: str, space: Space) -> SpaceError:
 
 
 def _is_text(space: Space) -> bool:
-    """Whether a space holds texts: Gymnasium's, or a library's own, as MiniGrid's missions."""
+    """True if a space contains text: Gymnasium's Text, or a library's own space such as MiniGrid's
+    missions."""
     if (kind := kind_of(space)) in KNOWN:
         return kind == "Text"
     try:
         return isinstance(space.sample(), str)
-    except Exception:  # whatever a space of somebody else's raises
+    except Exception:  # a third-party space may raise anything
         return False
 
 
@@ -247,10 +249,11 @@ def _text(space: Space, key: str = "", others: list[str | int] | None = None) ->
 
 
 def action_leaf(space: Space, observation: Spec) -> Leaf:
-    """The Leaf of an action space; `masked` where its actions are discrete and observations have an
-    entry for their mask.
+    """Return the Leaf of an action space. It is `masked` if the actions are discrete and
+    observations have an entry for their mask.
 
-    Raises SpaceError for a mask of another size than there are choices."""
+    Raises SpaceError if the size of the mask is not the number of choices.
+    """
     if parts_of(space) is not None:
         raise SpaceError(
             f"cannot use the action space {space}.",
@@ -280,7 +283,7 @@ def action_leaf(space: Space, observation: Spec) -> Leaf:
 
 
 def described(observation: Spec, action: Leaf) -> str:
-    """As in "observation (4,) float32; action discrete 2, without masks"."""
+    """Return text such as "observation (4,) float32; action discrete 2, without masks"."""
     parts = observation if isinstance(observation, dict) else {"observation": observation}
     shown = ", ".join(f"{name} {part.shape} {part.dtype}" for name, part in parts.items())
     sizes = ", ".join(map(str, action.sizes)) or action.shape
@@ -289,8 +292,8 @@ def described(observation: Spec, action: Leaf) -> str:
 
 
 def outline(space: Space) -> Outline:
-    """The part of an observation space that its Spec lacks, as JSON data: the dtype, or those of
-    the entries, in a list for a Tuple and by their keys for a Dict."""
+    """Return the part of an observation space that its Spec lacks, as JSON data: the dtype, or a
+    list of dtypes for a Tuple and a dict of them for a Dict."""
     if (entries := _observed(space)) is None:
         return str(space.dtype)
     if kind_of(space) == "Tuple":
@@ -299,9 +302,9 @@ def outline(space: Space) -> Outline:
 
 
 def gymnasium_space(spec: Spec, outlined: Outline | None = None) -> Space:
-    """The observation space (gymnasium.spaces) that a Spec, and its `outline`, is of. Without the
-    latter a Dict has no Dicts within, and floats have 32 bits."""
-    from gymnasium import spaces  # here: most programs that import this file do without
+    """Return the observation space (gymnasium.spaces) of a Spec and its `outline`. Without the
+    outline, Dicts are not nested and floats have 32 bits."""
+    from gymnasium import spaces  # here: most programs that import this file do not need it
 
     if outlined is None:
         outlined = (
@@ -322,7 +325,7 @@ def gymnasium_space(spec: Spec, outlined: Outline | None = None) -> Space:
             return spaces.MultiBinary(one.shape)
         dtype = np.dtype(part)
         bounds: list[list[float]] = [list(one.low), list(one.high)]
-        if dtype.kind in "iu":  # a Leaf's bounds are floats, which round beyond the widest integers
+        if dtype.kind in "iu":  # a Leaf's bounds are floats, which exceed the widest integers
             least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
             bounds = [[min(max(int(b), least), most) for b in each] for each in bounds]
         low, high = (np.array(bound, dtype).reshape(one.shape) for bound in bounds)
@@ -335,8 +338,8 @@ def gymnasium_space(spec: Spec, outlined: Outline | None = None) -> Space:
 
 
 def form(spec: Spec) -> object:
-    """Kind, dtype and size of each part: what an agent's observations and actions must share with
-    those that it was trained on. Bounds may differ; bits are a box of whole numbers."""
+    """Return the kind, dtype and size of each part, in which an agent's observations and actions
+    must match those of its training. Bounds may differ; a multibinary part counts as a box."""
     if isinstance(spec, dict):
         return {key: form(leaf) for key, leaf in spec.items()}
     if spec.parts:
@@ -346,8 +349,8 @@ def form(spec: Spec) -> object:
 
 
 def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) -> None:
-    """SpaceError where the (observations, actions) of an environment called `name` are of another
-    form than an agent's `own`."""
+    """Raise SpaceError if the (observations, actions) of the environment called `name` differ in
+    `form` from the agent's `own`."""
     for what, mine, theirs in zip(("observations", "actions"), own, here, strict=True):
         if form(mine) != form(theirs):
             raise SpaceError(
@@ -358,15 +361,16 @@ def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) ->
 
 
 def seen(observation: Spec, action: Leaf) -> Spec:
-    """The part of an observation that default networks see: all but the mask of the actions."""
+    """Return the part of an observation that default networks receive: everything except the action
+    mask."""
     if action.masked and isinstance(observation, dict):
         return {k: s for k, s in observation.items() if k != MASK}
     return observation
 
 
 def flattener(space: Space) -> Callable[[Tree], Tree]:
-    """The function from an observation of `space` to what its Spec describes: Dicts and Tuples
-    inside one another become one dict with joined names."""
+    """Return the function from an observation of `space` to the form of its Spec: nested Dicts and
+    Tuples become one dict with joined names."""
     if parts_of(space) is None:
         return lambda obs: obs
     paths = {"/".join(map(str, path)): path for path in _paths(space)}
@@ -374,7 +378,7 @@ def flattener(space: Space) -> Callable[[Tree], Tree]:
 
 
 def _paths(space: Space) -> Iterator[Path]:
-    """The keys that lead to each array of an observation."""
+    """Yield the keys of each array of an observation."""
     if (entries := _observed(space)) is None:
         yield ()
     for key, inner in entries or ():
@@ -382,14 +386,14 @@ def _paths(space: Space) -> Iterator[Path]:
 
 
 def to_json(spec: Spec) -> JSONDict:
-    """A Spec as JSON data."""
+    """Return a Spec as JSON data."""
     if isinstance(spec, dict):
         return {"dict": {k: asdict(s) for k, s in spec.items()}}
     return asdict(spec)
 
 
 def from_json(data: JSONDict) -> Spec:
-    """The Spec that `to_json` wrote."""
+    """Return the Spec that `to_json` wrote."""
     if "dict" in data:
         return {k: _leaf_from_json(d) for k, d in data["dict"].items()}
     return _leaf_from_json(data)

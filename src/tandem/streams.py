@@ -1,4 +1,4 @@
-"""Text for people, on streams that may be missing, closed, or unable to encode a character."""
+"""Text output to streams that may be missing, closed, or unable to encode a character."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import Any
 
 from tandem.platforms import FULL
 
-# What stands for a character that an encoding lacks; "?" for any other.
+# Replacements for characters that an encoding lacks; "?" for any other.
 PLAIN = {"…": "...", "±": "+-", "×": "x", "²": "^2", "·": ".", "–": "-", "—": "-", "→": "->"}
 PLAIN |= {"τ": "tau", "µ": "u", "−": "-", "≥": ">=", "≤": "<=", "ó": "o", "ñ": "n"}
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeEncodeError)  # the only one that `encode` raises
+    assert isinstance(error, UnicodeEncodeError)  # the only type that `encode` raises
     return PLAIN.get(error.object[error.start], "?"), error.start + 1
 
 
 codecs.register_error("tandem.plain", _plainly)
 
-# Else the next file that is opened takes the place of a standard stream, and all that is printed.
+# Otherwise the next opened file would take the place of a standard stream, and receive all printed
+# text.
 for _number in range(3):
     try:
         os.fstat(_number)
@@ -32,20 +33,20 @@ for _number in range(3):
 
 
 class _Nowhere(io.TextIOBase):
-    """A stream for text that nobody can read."""
+    """A text stream that discards everything."""
 
     def write(self, text: str) -> int:
         return len(text)
 
 
 class Display:
-    """A stream that accepts all text: what nobody can read any more is dropped, and characters that
-    its encoding lacks are replaced. It never raises, so that a run survives its terminal.
+    """A stream that accepts all text: text that can no longer be shown is dropped, and characters
+    that the encoding lacks are replaced. It never raises, so that a run survives its terminal.
 
     Args:
-        stream: None where the process has none, as under pythonw.
-        raised: the kinds of its errors that `write` and `flush` raise nevertheless; if there are
-            any, those of a full disk too.
+        stream: None if the process has none, as under pythonw.
+        raised: Types of stream errors that `write` and `flush` raise nevertheless. If there are
+            any, errors of a full disk are raised too.
     """
 
     def __init__(self, stream: Any, raised: tuple[type[OSError], ...] = ()) -> None:
@@ -66,7 +67,7 @@ class Display:
         self._try(self._stream.flush)
 
     def end(self) -> None:
-        """Flush, or else discard what is buffered: the interpreter fails if it cannot flush it."""
+        """Flush, or else discard the buffer: the interpreter fails at exit if it cannot flush."""
         try:
             self._stream.flush()
         except (OSError, ValueError):
@@ -79,9 +80,9 @@ class Display:
             raise
         except self._raised:
             raise
-        except ValueError:  # it was closed
+        except ValueError:  # already closed
             pass
-        except OSError as error:  # EIO: its terminal is gone
+        except OSError as error:  # EIO: the terminal no longer exists
             if self._raised and error.errno in FULL and error.errno != errno.EIO:
                 raise
 

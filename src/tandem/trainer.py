@@ -1,4 +1,4 @@
-"""The trainer API: choose an algorithm for an environment, train, load, evaluate."""
+"""The trainer API: train an agent with an algorithm in an environment, load it and evaluate it."""
 
 from __future__ import annotations
 
@@ -91,43 +91,55 @@ def train(
     progress: bool = False,
     **settings: Any,
 ) -> Result:
-    """Trains an agent and evaluates the best one.
+    """Train an agent and evaluate its best checkpoint.
 
-    algorithm: a name, or a class that derives from `tandem.Algorithm` (docs/advanced/extending.md).
-    env: a Gymnasium id, an environment, or a callable that makes one; or a vector of environments
-    (gymnasium.vector.VectorEnv), a callable that makes one, or an id of EnvPool's
-    ("envpool/Pong-v5"). docs/howto/environments.md has all ways.
-    env_kwargs: arguments for an id's environment, or for the callable of a vector, JSON data.
-    wrappers: of an environment by name, as module:Class or module:Class:{JSON}, the last outermost.
-    eval_env: what to evaluate in, as `env`, where that is not `env`.
-    framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
-      quickest installed.
-    network: None for default networks; or a function of the observation space that returns a body
-    or (actor body, critic body), or its name, module:function; or a dict of whole networks by role.
-    steps: the run's length in environment steps and its schedules' horizon; stop_at ends this
-      sitting earlier.
-    device: "auto" (the default: a GPU if there is one), "cpu" or "cuda".
-    out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
-    env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
-    `extend`, where schedules end at the same step as before. Settings that say where and how a run
-    is executed, such as `device`, may be others then; with `out`, it continues in a copy there.
-    start_from: start with what another run has learned: its folder, a checkpoint, or an agent.
-    which: of a folder, "best", "last" or the name of a numbered checkpoint. load: of "networks"
-      (targets and critics too), "normalization", "optimizer" (of the same framework) and "replay"
-      (with which="last"), in a tuple or with commas between; "matching" loads what has the same
-      shapes, and a note says what it left out (docs/howto/fine-tune.md).
-    trust: with `resume`, allow the names in the folder that may run code (environment, vector,
-    env_kwargs), which were written elsewhere; instead of repeating them as arguments.
-    callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
-    progress: show a live line, and what evaluations come to, on stderr.
-    catch_signals: SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) end the run with a
-    checkpoint, and are then raised again: SIGINT as KeyboardInterrupt, whose `result` is what there
-    was of the Result, the others to the handlers that they had before. False lets them do at once
-    what they do. Only a main thread gets signals.
-    settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the
-    framework's (keras.optimizers, torch.optim), which keeps its own step size: learning_rate is
-    refused beside it. What is not given comes from the zoo's entry for (algorithm, env) if there is
-    one, else from the algorithm's defaults.
+    Settings that are not given come from the zoo's entry for (algorithm, env) if there is one, else
+    from the algorithm's defaults.
+
+    Args:
+        algorithm: A name, or a class derived from `tandem.Algorithm` (docs/advanced/extending.md).
+        env: A Gymnasium id, an environment, or a callable that creates one; or a vector of
+            environments (gymnasium.vector.VectorEnv), a callable that creates one, or an EnvPool id
+            ("envpool/Pong-v5"). docs/howto/environments.md lists all forms.
+        framework: "torch", "tensorflow", "jax" or "keras-torch". None follows `network`, else uses
+            the fastest one installed.
+        network: None for default networks; a function of the observation space that returns a
+            feature extractor or (actor's, critic's), or its name, module:function; or a dict of one
+            network per role.
+        device: "auto" (the default: a GPU if there is one), "cpu" or "cuda".
+        steps: Length of the run in environment steps, and the horizon of its schedules.
+        stop_at: Step at which to end this call earlier; the run can be resumed.
+        seed: Random seed.
+        envs: Number of environments.
+        env_kwargs: Arguments for the environment of an id, or for the callable of a vector, as JSON
+            data.
+        wrappers: Wrappers for an environment given by name, as module:Class or module:Class:{JSON};
+            the last is outermost.
+        eval_env: Environment for evaluation, in any form of `env`, if it differs from `env`.
+        out: Folder of the run. None saves nothing.
+        resume: Folder of a run to resume, instead of env and an algorithm name (a custom class must
+            be given again). Settings for where and how a run is executed, such as `device`, may
+            change. With `out`, the run continues in a copy there.
+        extend: Allow `resume` with a larger `steps`; schedules end at the same step as before.
+        trust: With `resume`, allow the names in the folder that may run code (environment, vector,
+            env_kwargs) although they may have been written elsewhere, instead of repeating them as
+            arguments.
+        start_from: Start from what another run has learned: its folder, a checkpoint, or an agent.
+        which: Checkpoint of the `start_from` folder: "best", "last" or the name of a numbered
+            checkpoint.
+        load: Parts to load from `start_from`, as a tuple or separated by commas: "networks"
+            (including targets and critics), "normalization", "optimizer" (of the same framework)
+            and "replay" (with which="last"). "matching" loads everything of the same shape, and a
+            note lists what it left out (docs/howto/fine-tune.md).
+        callbacks: `tandem.runs.callbacks.Callback`s, or functions called with each event.
+        catch_signals: Let SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) end the run
+            with a checkpoint, and raise them again afterwards: SIGINT as KeyboardInterrupt, whose
+            `result` is the Result so far, the others to their previous handlers. False keeps their
+            usual immediate effect. Only the main thread receives signals.
+        progress: Show a live progress line and evaluation results on stderr.
+        settings: Any setting of the algorithm or of `Options`. `optimizer` can also be a
+            framework's optimizer (keras.optimizers, torch.optim) with its own step size;
+            learning_rate is then an error.
     """
     stop_at = None if stop_at is None else whole_number("stop_at", stop_at)
     run = session(
@@ -160,13 +172,13 @@ def train(
     return result
 
 
-# what settings of a program's own algorithm cannot be called
+# names that settings of a custom algorithm cannot have
 TAKEN = frozenset((*ARGUMENTS, *(f.name for f in fields(Options))))
 
 
 def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Result:
-    """Goes through a session to the end of its sitting, scores the best and the last agent, and
-    draws, unless another does so later."""
+    """Run a session to its end, score the best and the last agent, and draw the plots unless
+    another process does so later."""
     reason = "steps"
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
@@ -219,8 +231,9 @@ def session(
     progress: bool = False,
     **settings: Any,
 ) -> Session:
-    """The run that `train` would make, for those who own their loop: iterate over it for its
-    events. A signal that ended it is raised again after the last one, as by `train`."""
+    """Return the run that `train` would execute, for programs with their own loop: iterate over it
+    to receive its events. A signal that ended it is raised again after the last event, as in
+    `train`."""
     shows = convert("progress", progress, bool, False)
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
     out = None if out is None else as_path("out", out).absolute()
@@ -299,7 +312,7 @@ def session(
 
 
 def _algorithm_of_new(algorithm: Any, env: EnvLike) -> Any:
-    """The algorithm of a new run, checked before anything is made."""
+    """Return the algorithm of a new run, checked before anything is created."""
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.",
@@ -310,7 +323,7 @@ def _algorithm_of_new(algorithm: Any, env: EnvLike) -> Any:
 
 
 def _changes(given: dict[str, Any]) -> dict[str, Any]:
-    """What of the arguments a resumed run may change. ResumeError where others were given."""
+    """Return the arguments that a resumed run may change. Raises ResumeError for any others."""
     given = {name: value for name, value in given.items() if value is not None}
     if named := [name for name in given if name not in config.RESUMABLE]:
         raise ResumeError(
@@ -322,7 +335,7 @@ def _changes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _noted(run: Session, catch_signals: bool) -> Session:
-    """The session, with notes on its length."""
+    """Return the session, with a note if it makes few updates."""
     c, run.train_loop.catch_signals = run.config, catch_signals
     fits.note_few(c.settings, int(c.options.learners))
     return run
@@ -342,9 +355,9 @@ def _config(
     eval_env: EnvLike = None,
     instance: Any = None,
 ) -> Config:
-    """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
-    together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
-    an environment that a callable `env` has made already."""
+    """Return the configuration of a new run. Rejects settings, spaces and options that do not fit
+    together, then resolves "auto" and selects the framework. instance: an environment that a
+    callable `env` has already created."""
     *resolved, notes = resolve(algorithm, environment_name(env), values)
     note(*notes)
     chosen, options, source = one_env.settled(env, values, *resolved)
@@ -359,7 +372,7 @@ def _config(
         space, action_space = spaces_of(env, kwargs, instance)
     given = {*values, "envs"}
     needs = algorithms.get(algorithm).needs
-    # once more, since an object or a vector says how many environments there are
+    # again, since an object or a vector determines the number of environments
     chosen, changed = fits.fitted(needs, chosen, options.devices, given)
     note(*changed)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
@@ -391,7 +404,7 @@ def _config(
     )
     many = side_by_side(env if eval_env is None else eval_env, options.eval_envs)
     options = replace(options, eval_envs=many)
-    if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
+    if options.workers == "auto":  # by a trial; the reason is logged with the settings' source
         train_kwargs = atari.training(env, kwargs, options)
         environments = EnvFactory.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
         ahead = blocks_ahead(options.ahead, kind.needs == "rollouts")
@@ -416,8 +429,8 @@ def _config(
 
 
 def _as_json(env_kwargs: Mapping[str, Any] | None) -> JSONDict:
-    """Arguments for an environment as config.json stores them. SettingError for what JSON does not
-    give back as it was."""
+    """Return environment arguments as stored in config.json. Raises SettingError for anything that
+    JSON does not restore unchanged."""
     try:
         kwargs = dict(env_kwargs or {})
         same = json.loads(json.dumps(kwargs)) == kwargs
@@ -442,14 +455,22 @@ def evaluate(
     eval_envs: int | str = "auto",
     env_kwargs: EnvKwargs | None = None,
 ) -> Evaluation:
-    """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from
-    `seed`.
+    """Evaluate an agent for exactly `episodes` episodes. Return their undiscounted returns.
 
-    eval_envs: environments to step together, as the option of `train`.
-    max_steps: an episode that has not ended by then is cut, and counts with its return so far; 0 is
-    twice the environment's own limit, 5,000 at least. `Evaluation.cut` says how many were.
-    env_kwargs: arguments of the environment; in the agent's own they are added to its arguments.
-    The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
+    Args:
+        agent: The agent to evaluate.
+        env: The environment. The id of an Atari game is created with the agent's preprocessing
+            (`atari.Preprocessing`).
+        episodes: Number of episodes, each with its own seed.
+        seed: Seed from which the episodes' seeds are derived.
+        deterministic: Act without exploration noise.
+        max_steps: Step limit after which an episode is cut and counts with its return so far. 0 is
+            twice the environment's own limit, at least 5,000. `Evaluation.cut` counts such
+            episodes.
+        eval_envs: Number of environments to step together, as in `train`.
+        env_kwargs: Arguments of the environment. In the agent's own environment they are added to
+            its arguments.
+    """
     if not isinstance(agent, Agent):
         raise SettingError(
             f"agent={agent!r}.", "an agent", "give tandem.load(path), or result.agent of a run."
@@ -488,8 +509,7 @@ def evaluate(
 
 
 def draw(run: Session) -> None:
-    """Write curve.png and an animation of the best agent. A note says what could not be drawn here,
-    and why."""
+    """Write curve.png and an animation of the best agent. Notes explain what could not be drawn."""
     assert run.folder is not None
     from tandem.reports.animation import film
 

@@ -1,8 +1,7 @@
-"""The data that moves between parts: plain named tuples of arrays, and `tree_map` to reach into
-them.
+"""The data passed between components, as named tuples of arrays, and `tree_map` to transform it.
 
 A *tree* is an array, a dict of trees or a (named) tuple of trees; `()` and None have no leaves.
-Observations are trees: an array, or a dict of arrays where the observation space is a Dict.
+Observations are trees: an array, or a dict of arrays if the observation space is a Dict.
 """
 
 from __future__ import annotations
@@ -12,51 +11,53 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-Array = Any  # a NumPy array, a torch tensor, or a tensor of the engine that Keras runs on
+Array = Any  # a NumPy array, a torch tensor, or a tensor of the Keras backend
 Tree = Any
 Variable = Any  # a torch.nn.Parameter, or a keras.Variable
 
-AnyArray = np.ndarray[Any, Any]  # NumPy's, of any dtype
+AnyArray = np.ndarray[Any, Any]  # a NumPy array of any dtype
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 IntArray = np.ndarray[Any, np.dtype[np.int64]]
 FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 
-Info = dict[str, Any]  # what an environment says beside an observation
-EnvKwargs = Mapping[str, Any]  # keyword arguments that an environment is made with
+Info = dict[str, Any]  # extra information that an environment returns with an observation
+EnvKwargs = Mapping[str, Any]  # keyword arguments of an environment
 JSONDict = dict[str, Any]
-State = tuple[JSONDict, dict[str, AnyArray]]  # (JSON data, arrays): what a checkpoint keeps
+State = tuple[JSONDict, dict[str, AnyArray]]  # contents of a checkpoint: (JSON data, arrays)
 
 
 class Batch(NamedTuple):
-    """Transitions or rollout rows: what one update learns from. B = batch; shapes are [B, ...].
+    """Transitions or rollout rows that one update learns from. B is the batch size; shapes are [B,
+    ...].
 
-    Stacked for a call of K updates, every array has one axis more in front: [K, B, ...], and each
-    setting is [K].
+    For a call of K updates, every array has an additional first axis, [K, B, ...], and each setting
+    is [K].
     """
 
-    obs: Tree  # raw observations; normalisation is a layer of the network
+    obs: Tree  # raw observations; normalization is a layer of the network
     action: Array
-    reward: Array = ()  # [B]  undiscounted, or the discounted sum of n steps
-    # [B]  gamma ** n, and 0 where the episode terminated (not where it was cut)
+    reward: Array = ()  # [B]  undiscounted, or the discounted n-step sum
+    # [B]  gamma ** n, or 0 if the episode terminated (not if it was truncated)
     discount: Array = ()
-    # what followed, n steps on; the true last observation where an episode was cut, and for
-    # algorithms other than tandem's own also where it terminated
+    # the observation n steps later; the true last observation of a truncated episode and, for
+    # algorithms outside tandem, also of a terminated one
     next_obs: Tree = ()
-    weight: Array = ()  # [B]  importance weights or masks; () means all ones
-    noise: Tree = ()  # whatever randomness the losses need, drawn outside them
-    # by-products of acting (log_prob ...) and what `prepare` made of them (advantage, return ...)
+    weight: Array = ()  # [B]  importance weights or masks; () means all 1
+    noise: Tree = ()  # random numbers for the losses, sampled beforehand
+    # by-products of acting (log_prob ...) and results of `prepare` (advantage, return ...)
     extra: dict[str, Tree] = {}
-    # name -> scalar: all that may change between updates (learning rate, clip, tau ...)
+    # name -> scalar: values that may change between updates (learning rate, clip ...)
     settings: dict[str, Array] = {}
 
 
 class Cuts(NamedTuple):
-    """The true last observations of episodes that ended in a trajectory while the environment went
-    on to reset itself in the same step. C = how many; `obs` is [C, ...].
+    """True last observations of episodes that ended in a trajectory whose environment reset itself
+    in the same step. C is their number; `obs` is [C, ...].
 
-    In a compiled run they are not known before it runs: `obs` is then [T, N, ...], what was seen
-    after every step, `t` and `env` are (), and `dense(flag, f, x)` is the engine's way to say `f()
-    if flag else x`."""
+    A compiled run does not know them beforehand: `obs` is then [T, N, ...], the observation after
+    every step, `t` and `env` are (), and `dense(flag, f, x)` is the backend's form of `f() if flag
+    else x`.
+    """
 
     t: Array  # int64 [C]
     env: Array  # int64 [C]
@@ -65,44 +66,44 @@ class Cuts(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """Collected data: T steps of N environments; shapes are [T, N, ...]; NumPy, but in a compiled
-    run."""
+    """T collected steps of N environments. Shapes are [T, N, ...]; arrays are NumPy's, except in a
+    compiled run."""
 
     obs: Tree
     action: Array
     reward: Array  # float32 [T, N]
-    discount: Array  # float32 [T, N]  gamma, and 0 where the episode terminated
-    last: Array  # bool [T, N]  the episode ended with this step, either way
-    # bool [T, N]  false for a step that only reset its environment: never learned from, never
+    discount: Array  # float32 [T, N]  gamma, or 0 if the episode terminated
+    last: Array  # bool [T, N]  the episode ended with this step, terminated or truncated
+    # bool [T, N]  false for a step that only reset its environment: neither learned from nor
     # counted
     valid: Array
-    cuts: Cuts  # where the observation after a `last` row is not obs[t + 1]
-    bootstrap: Tree  # [N, ...]  the observations after the last step
+    cuts: Cuts  # cases where the observation after a `last` row is not obs[t + 1]
+    bootstrap: Tree  # [N, ...]  observations after the last step
     extra: dict[str, Tree] = {}  # by-products of acting, [T, N, ...]
     state: Tree = ()  # [N, ...]  the actor's recurrent state before the first step
 
 
 class Update(NamedTuple):
-    """The result of one call of an algorithm's `update`."""
+    """The result of an algorithm's `update`."""
 
     metrics: dict[str, Array]  # name -> scalar
-    priority: Array = ()  # [B]  new priorities, if a prioritized sampler wants them
+    priority: Array = ()  # [B]  new priorities, for prioritized samplers
 
 
 class EpisodeResult(NamedTuple):
-    """One finished episode, as the environment scored it."""
+    """One finished episode, as scored by the environment."""
 
     env: int
-    score: float  # the undiscounted sum of the environment's rewards
+    score: float  # undiscounted sum of the environment's rewards
     length: int
-    terminated: bool  # false where a limit cut it
-    success: float | None = None  # 1 or 0, where the environment says it, in info["is_success"]
+    terminated: bool  # false if it was truncated
+    success: float | None = None  # 1 or 0, if the environment reports info["is_success"]
 
 
 def tree_map(f: Callable[..., object], tree: Tree, *rest: Tree) -> Tree:
-    """`f` applied to every leaf of `tree` (and of `rest`, trees of the same structure), in the same
-    structure."""
-    if not rest:  # most often, several times in each update: twice as quick by itself
+    """Apply `f` to every leaf of `tree` (and of `rest`, trees of the same structure). Return a tree
+    of the same structure."""
+    if not rest:  # the usual case, several times per update: twice as fast separately
         return _map_one(f, tree)
     if tree is None:
         return None
@@ -124,7 +125,7 @@ def _map_one(f: Callable[..., object], tree: Tree) -> Tree:
 
 
 def leaves(tree: Tree) -> list[Array]:
-    """The leaves of a tree, in its order."""
+    """Return the leaves of a tree in order."""
     if tree is None:
         return []
     if isinstance(tree, dict):

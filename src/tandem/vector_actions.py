@@ -1,4 +1,4 @@
-"""Actions of several axes, and Dicts and Tuples of actions, as vectors; and back."""
+"""Conversion of multi-axis actions, and of Dicts and Tuples of actions, to vectors and back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def vector_space(space: Space) -> Space | None:
-    """The space (gymnasium.spaces) of the vectors that stand for the actions of `space`, which its
-    attribute `inner` then is: for boxes, MultiDiscrete and MultiBinary spaces of any number of axes
-    but one, and for a Dict or Tuple. None where actions are numbers or vectors anyhow."""
+    """Return the space (gymnasium.spaces) of vectors that represent the actions of `space`; its
+    attribute `inner` is `space`. Applies to Box, MultiDiscrete and MultiBinary spaces that do not
+    have exactly one axis, and to Dict and Tuple spaces. Returns None if actions are already scalars
+    or vectors."""
     from gymnasium import spaces  # here: see `spaces.gymnasium_space`
 
     if parts_of(space) is not None:
@@ -43,14 +44,14 @@ def vector_space(space: Space) -> Space | None:
 
 
 def taken_space(space: Space) -> Space:
-    """The space of the actions that algorithms give for those of `space`: `vector_space`, or, where
-    they are numbers or vectors anyhow, `space` itself."""
+    """Return the space of an algorithm's actions for `space`: `vector_space`, or `space` itself if
+    its actions are already scalars or vectors."""
     flat = vector_space(space)
     return space if flat is None else flat
 
 
 def _action_parts(space: Space) -> Iterator[tuple[Path, Leaf]]:
-    """The entries of a Dict or Tuple of actions, and of those within it."""
+    """Yield the entries of a Dict or Tuple of actions, including nested ones."""
     for key, inner in parts_of(space) or ():
         if parts_of(inner) is not None:
             yield from (((key, *path), part) for path, part in _action_parts(inner))
@@ -59,7 +60,7 @@ def _action_parts(space: Space) -> Iterator[tuple[Path, Leaf]]:
 
 
 def _limits(part: Leaf) -> tuple[Array, Array]:
-    """The bounds of what stands for a part of a Dict of actions, as vectors."""
+    """Return the bounds of the vector that represents a part of a Dict of actions."""
     if part.kind == "box":
         return part.bounds
     highest = np.array(part.sizes or (2,) * prod(part.shape), np.float32) - 1
@@ -67,8 +68,8 @@ def _limits(part: Leaf) -> tuple[Array, Array]:
 
 
 def restored(action: Leaf) -> Callable[[Array], Tree]:
-    """The function from actions [..., D] as an algorithm's environment takes them to the
-    environment's own: of its shape, or entries of a Dict or Tuple."""
+    """Return the function from an algorithm's actions [..., D] to the environment's: in their own
+    shape, or as entries of a Dict or Tuple."""
     if (shape := action.own_shape) is not None:
         return lambda x: x.reshape((*x.shape[:-1], *shape))
     if not action.parts:
@@ -95,7 +96,7 @@ def _restored_part(part: Leaf, x: Array) -> Array:
 
 
 def _as_containers(made: Tree) -> Tree:
-    """Dicts whose keys are numbers as tuples."""
+    """Convert dicts with integer keys to tuples."""
     if not isinstance(made, dict):
         return made
     inner = {key: _as_containers(value) for key, value in made.items()}

@@ -1,3 +1,3 @@
-"""The version of this distribution: the one place that states it (the build reads it here)."""
+"""The version of this distribution. It is defined only here; the build reads this file."""
 
 __version__ = "0.1.0"
