@@ -85,7 +85,7 @@ def written(default: object) -> str:
 
 
 class Needs:
-    """The values that other settings must have for a setting to take effect: for text, the given
+    """Values of other settings that are required for a setting to take effect: for text, the given
     text or one of several; for numbers and True, anything but 0 or False. met: a predicate on all
     settings to use instead."""
 
@@ -113,8 +113,8 @@ PARTS = ("start", "end", "fraction")
 
 @dataclass(frozen=True)
 class Search:
-    """The values that `tandem sweep` samples for a setting: numbers from `low` to `high`, both
-    included (integers for integer settings), or one of `choices`.
+    """Values that `tandem sweep` samples for a setting: numbers from `low` to `high`, both included
+    (integers for integer settings), or one of `choices`.
 
     scale: scale of the numbers, one of SCALES. With "near one", low and high are distances below 1,
     on a logarithmic scale. part: part of a schedule to sample. A new start scales the end by the

@@ -1,4 +1,4 @@
-"""Backends: what a framework provides (`backend`), and PyTorch and Keras behind it; `make` chooses
+"""Backends: the interface (`backend`) and its implementations for PyTorch and Keras; `make` creates
 one by name. Frameworks are imported here and in `networks`; neither contains reinforcement
 learning. May import lower layers, up to `replay`."""
 
@@ -29,7 +29,7 @@ ENGINES = {
     "jax": "jax",
     "keras-torch": "torch",
 }
-BY_PROCESSES = ("torch", "keras-torch")  # where each of several devices is a process's
+BY_PROCESSES = ("torch", "keras-torch")  # backends with one process per device
 DEVICES = ("auto", "cpu", "cuda")
 _NEEDS = {
     "torch": ("torch",),
@@ -40,14 +40,14 @@ _NEEDS = {
 
 
 def installed() -> list[str]:
-    """The engines that could be used here, quickest first."""
+    """Return the frameworks that can be used here, fastest first."""
     order = ("jax", "tensorflow", "torch", "keras-torch")
     return [name for name in order if all(importlib.util.find_spec(m) for m in _NEEDS[name])]
 
 
 def choose(framework: str | None = None) -> str:
-    """`framework` if it can be used; without one, the engine Keras already runs on, else the
-    quickest installed."""
+    """Return `framework` if it can be used. Without one, return the backend that Keras already
+    uses, else the fastest one installed."""
     if framework is None:
         available = installed()
         if not available:
@@ -80,8 +80,8 @@ def choose(framework: str | None = None) -> str:
 
 
 def choose_keras(framework: str) -> str:
-    """`framework`, after seeing to it that whoever imports Keras from now on gets its engine.
-    EngineError where it cannot be used."""
+    """Return `framework` and make later imports of Keras use its backend. Raises EngineError if it
+    cannot be used."""
     framework = choose(framework)
     if ENGINES[framework]:
         os.environ["KERAS_BACKEND"] = str(ENGINES[framework])
@@ -102,11 +102,14 @@ def make(
     layout: Devices | None = None,
     rank: int = 0,
 ) -> Any:
-    """The backend of that name. `threads` are those of one operation; `compile` and
-    `compile_cache` (see `torch_calls`) and `updates`, how many the run makes, are torch's.
-    `optimizer` is one of the framework's own, of which copies are used wherever an algorithm asks
-    for one. `devices` are those that each update is divided among; on torch each is a process's,
-    this one's the `rank`-th, which have yet to join. Or they are those of an agent's `layout`."""
+    """Create the backend of that name.
+
+    `threads` is the number of threads per operation. torch only: `compile` and `compile_cache` (see
+    `torch_calls`), and `updates`, the number of updates of the run. `optimizer` is a framework
+    optimizer, whose copies replace every optimizer that an algorithm requests. `devices` is the
+    number of devices that share each update; on torch each has its own process, this one with
+    `rank`, and the processes have yet to join. `layout` holds an agent's devices instead.
+    """
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
@@ -135,8 +138,8 @@ def make(
 
 
 def prepare(devices: int = 1) -> None:
-    """For networks that are about to be made without a backend: an engine reads some of its options
-    when it makes its first array, and no more; how many devices a processor is, for instance."""
+    """Prepare for networks created without a backend: a backend reads some options only before its
+    first array, such as the number of CPU devices."""
     engine = running()
     if engine == "jax":
         importlib.import_module("tandem.backends.keras_jax")
@@ -145,19 +148,20 @@ def prepare(devices: int = 1) -> None:
 
 
 def devices_of(engine: str) -> ModuleType:
-    """The module of an engine's several devices: its `LAYOUT`, and `make_host_devices`."""
+    """Return the module for several devices of a Keras backend: its `LAYOUT` and
+    `make_host_devices`."""
     return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
 
 def no_strategy(given: object, expected: str) -> SettingError:
-    """The error for what says nothing of devices."""
+    """Return the error for a strategy that does not specify devices."""
     return SettingError(
         f"strategy={given!r}.", expected, "leave strategy out for one device: call agent.train."
     )
 
 
 def no_gpu(engine: str) -> EngineError:
-    """The error for an engine that was asked for a CUDA device and has none."""
+    """Return the error for a backend without the requested CUDA device."""
     return EngineError(
         f"device 'cuda' is not available: {engine} finds none.",
         "a CUDA device",
@@ -168,8 +172,8 @@ def no_gpu(engine: str) -> EngineError:
 def too_few(
     engine: str, device: str, devices: int, there: int, fix: str, setting: str = "devices"
 ) -> EngineError:
-    """The error for more devices than an engine has. fix: how to have parts of the processor, which
-    are made when it starts. setting: what the user calls how many."""
+    """Return the error for more devices than a backend has. fix: how to create CPU devices, which
+    is done at startup. setting: the name that the user knows the count by."""
     if device != "cpu":
         return EngineError(
             f"{setting}={devices}, but {engine} finds {there} GPU{'s' * (there > 1)}.",
@@ -185,8 +189,8 @@ def too_few(
 
 
 class Engine:
-    """An engine by name, which is chosen where its pickle is read: before what follows it there
-    imports Keras. devices: how many it is to have there, where they are parts of the processor."""
+    """A Keras backend by name. Unpickling it selects that backend, before later objects in the
+    pickle import Keras. devices: the number of CPU devices to create there."""
 
     def __init__(self, framework: str, devices: int = 1) -> None:
         self.framework, self.devices = framework, devices
@@ -203,12 +207,12 @@ def _arrived(framework: str, devices: int) -> Engine:
 
 
 def unfrozen(engine: Engine, packed: bytes) -> FrozenModel:
-    """Unpickles a `keras_frozen.FrozenModel`, once its engine is chosen."""
+    """Unpickle a `keras_frozen.FrozenModel` after its backend is selected."""
     return importlib.import_module("tandem.backends.keras_frozen").unpacked(packed)
 
 
 def not_picklable(error: Exception) -> SettingError:
-    """The error for a user's network with something in it that no pickle holds."""
+    """Return the error for a custom network with an attribute that cannot be pickled."""
     return SettingError(
         f"the agent's network cannot be pickled: {str(error).strip()[:300]}",
         "a network whose attributes can be pickled",
@@ -218,14 +222,14 @@ def not_picklable(error: Exception) -> SettingError:
 
 
 def running() -> str | None:
-    """The engine Keras runs on in this process, if it has been imported."""
+    """Return the Keras backend of this process, or None if Keras has not been imported."""
     keras = sys.modules.get("keras")
     return keras.backend.backend() if keras is not None and hasattr(keras, "backend") else None
 
 
 def named_network(path: str, framework: str | None) -> Any:
-    """The network function of module:function. Its module may import Keras, which gets the engine
-    of this framework. UnknownNameError where there is none."""
+    """Return the network function of module:function. Importing its module may import Keras, which
+    then uses the backend of this framework. Raises UnknownNameError if there is none."""
     if framework is not None or "KERAS_BACKEND" not in os.environ:
         choose_keras(choose(framework))
     return named_here(
@@ -239,8 +243,8 @@ def named_network(path: str, framework: str | None) -> Any:
 
 
 def of_network(network: NetworkFunction | Networks | None, space: Space) -> str | None:
-    """The framework that a user's network is made with; None where there is no network.
-    NetworkError for a function of the observation space that makes none."""
+    """Return the framework of a custom network, or None without one. Raises NetworkError for a
+    function of the observation space that does not return a network."""
     found: Any = next(iter(network.values()), None) if isinstance(network, dict) else network
     function = is_function(found)
     found = called(found, space) if function else found

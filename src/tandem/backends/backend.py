@@ -1,5 +1,5 @@
-"""The backend interface: what a framework has to provide, and nothing more. Algorithms are written
-against it, and know no framework."""
+"""The backend interface: the operations that a framework must provide. Algorithms are written
+against it and import no framework."""
 
 from __future__ import annotations
 
@@ -21,110 +21,110 @@ from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, leaves,
 if TYPE_CHECKING:
     from tandem.networks.users import Module
 
-# one number per sample, and what else is wanted of the forward pass
+# returns one loss per sample, and auxiliary outputs of the forward pass
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
 
 
 Each = Callable[[Batch], Array]  # one number per sample
-# of several optimizers, or one of all; numbers, or per sample
+# one loss per optimizer or one joint loss, each a scalar or one value per sample
 Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]
 
-# an update that may take no effect: (batch, whether earlier ones of its call took effect) ->
-# (metrics and priority, its code, whether its changes are kept)
+# an update that may be discarded: (batch, whether earlier updates of the call took effect) ->
+# (metrics and priority, status code, whether to keep its changes)
 Guarded = Callable[[Batch, Array], tuple[Tree, Array, Array]]
 
-NOISE = "noise/"  # prefix of settings that are noise for an update: "noise/NETWORK/WEIGHT"
+NOISE = "noise/"  # prefix of settings that hold noise for an update: "noise/NETWORK/WEIGHT"
 
 
 class Region(NamedTuple):
-    """How a step within a trust region is found."""
+    """Parameters of the search for a step within a trust region."""
 
-    damping: float  # times the identity, added to the divergence's second derivative
-    iterations: int  # of conjugate gradients
-    backtracks: int  # steps tried, each `shrink` times as long as the one before
+    damping: float  # coefficient of the identity added to the divergence's second derivative
+    iterations: int  # conjugate gradient iterations
+    backtracks: int  # steps to try, each `shrink` times as long as the previous one
     shrink: float
 
 
 class Outcome(NamedTuple):
-    """The result of a compiled call of K updates; NumPy. Rows are those of the updates that took
-    effect, and of the one that asked to stop."""
+    """The result of a compiled call of K updates, as NumPy arrays. It has one row per update that
+    took effect, plus one for the update that requested the stop."""
 
     metrics: dict[str, AnyArray]  # [rows] each
     priority: Array  # [rows, B] or ()
-    applied: int  # how many updates took effect
-    stopped: bool  # the next one asked to stop the call
-    fault: str  # or it was not finite: the name of the optimizer, else ""
+    applied: int  # number of updates that took effect
+    stopped: bool  # the next update requested the stop
+    fault: str  # name of the optimizer whose loss or gradient was not finite, else ""
 
 
 class Trained:
-    """Attributes of networks and of single trained numbers that optimizers read, with defaults."""
+    """Attributes of networks and scalars that optimizers read, with their defaults."""
 
-    decays = True  # by an optimizer's weight decay
+    decays = True  # subject to the optimizer's weight decay
     unit: Sequence[Variable] = ()  # see `networks.unit`
-    constrained: Sequence[Variable] = ()  # by Keras's constraints
-    seeds: Sequence[Array] = ()  # of dropout and the like, where they are part of the network
+    constrained: Sequence[Variable] = ()  # weights with Keras constraints
+    seeds: Sequence[Array] = ()  # seeds of dropout and similar layers, if the network stores them
 
 
 class Network(Trained, ABC):
-    """A network's handle: its module (torch) or model (Keras), and its plan where all its layers
-    are known."""
+    """A network handle: its module (torch) or model (Keras), and its plan if all layers are
+    known."""
 
     name: str
     plan: Plan | None
     module: Module
-    noise: dict[str, Variable]  # of noisy layers, by "place/name"
+    noise: dict[str, Variable]  # noise of noisy layers, by "place/name"
 
     @abstractmethod
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
-        """The output for x, in training mode while `minimize` trains this network, unless
-        `training` says otherwise."""
+        """Return the output for x. Runs in training mode while `minimize` trains this network,
+        unless `training` overrides it."""
 
     @abstractmethod
     def read(self) -> Weights:
-        """The weights as NumPy arrays: by the plan's names if there is one, else by their
-        position."""
+        """Return the weights as NumPy arrays, by the plan's names, or by position without a
+        plan."""
 
     @abstractmethod
     def parts(self) -> dict[str, Variable]:
-        """The weights with a gradient by dotted names, as in "0.kernel"; those of a custom network
-        by the framework's names."""
+        """Return the trainable weights by dotted names such as "0.kernel"; for a custom network, by
+        the framework's names."""
 
     @property
     def convolves(self) -> bool:
-        """Whether there is a convolution in it: no other weights than its kernel have four axes."""
+        """True if the network has a convolution: only convolution kernels have four axes."""
         return any(x.ndim == 4 for x in self.read().values())
 
     def mode_dependent_layer(self) -> str:
-        """The kind of a layer that users bring whose output in training is another than where an
-        agent acts, as of dropout, or whose statistics move; empty where there is none."""
+        """Return the type of a layer in a custom network that behaves differently in training and
+        when acting, such as dropout, or whose statistics change. Empty if there is none."""
         return ""
 
     def copy_to(self, weights: Weights) -> None:
-        """Writes the weights over those that `read` gave before."""
+        """Overwrite `weights`, which an earlier `read` returned, with the current weights."""
         for name, x in self.read().items():
             np.copyto(weights[name], x)
 
     @abstractmethod
     def write(self, weights: Weights) -> None:
-        """Puts such weights in."""
+        """Set the weights, in the format of `read`."""
 
     @abstractmethod
     def place(self, noise: dict[str, Array]) -> None:
-        """Sets weights without a gradient: the noise of noisy layers, by its names in `self.noise`,
-        inside an update or between calls; statistics of Normalize layers, by the plan's names,
-        between calls."""
+        """Set weights that have no gradient: the noise of noisy layers, by its names in
+        `self.noise` (inside an update or between calls), or the statistics of Normalize layers, by
+        the plan's names (between calls)."""
 
     def draw(self, kind: str, rng: np.random.Generator, count: int) -> Weights:
-        """Fresh noise for `place`, `count` times [count, ...], of one kind: "independent" or
+        """Sample `count` sets of noise for `place`, [count, ...] each. `kind` is "independent" or
         "factorised"."""
         return noisy.draw(kind, rng, {n: tuple(x.shape) for n, x in self.noise.items()}, count)
 
     @abstractmethod
     def read_noise(self) -> Weights:
-        """The noise as it is."""
+        """Return the current noise."""
 
     def mean(self) -> Weights:
-        """The weights, as `read` returns them, with noise 0."""
+        """Return the weights, in the format of `read`, with the noise set to 0."""
         if not self.noise:
             return self.read()
         now = self.read_noise()
@@ -135,55 +135,57 @@ class Network(Trained, ABC):
 
     @abstractmethod
     def predict(self, x: Tree) -> AnyArray:
-        """NumPy in, NumPy out; no gradient, inference mode: how a network without a twin acts."""
+        """Return NumPy outputs for NumPy inputs, without gradients and in inference mode. Networks
+        without a NumPy version act with it."""
 
     @abstractmethod
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        """`predict` with these weights (as `read` gives them), whatever becomes of the network's
-        own."""
+        """Return `predict` with fixed weights (in the format of `read`), unaffected by later
+        changes to the network."""
 
 
 class Backend(ABC):
-    """The verbs of one framework. Names given to networks, scalars and optimizers are their names
-    in a checkpoint."""
+    """The operations of one framework. The names of networks, scalars and optimizers are their
+    names in checkpoints."""
 
     framework: str
     device: str
-    devices = 1  # that each update is divided among
-    usable = True  # False once a process that has one of the devices was lost
-    # whether networks are called with the steps of sequences in updates, time first
+    devices = 1  # number of devices that share each update
+    usable = True  # False once a process that holds one of the devices is lost
+    # whether updates call networks with sequences in time-major order
     time_first = False
-    # how many rows of an update are one step's and follow one another: one of each agent
+    # number of consecutive rows of an update that belong to one step: one per agent
     together = 1
-    # how many pairs of numbers the loss of an update compares, such as those of quantiles
+    # number of pairs that the loss of an update compares, such as pairs of quantiles
     pairs = 0
-    networks: dict[str, Any]  # networks, targets and scalars by name
-    # the user's own, of which `optimizer` makes copies, whatever kind is asked for
+    networks: dict[str, Any]  # networks, target networks and scalars by name
+    # the user's optimizer; `optimizer` returns copies of it, whatever type is requested
     given_optimizer: object = None
-    # "yes" or "no" once it is known whether updates are compiled, where there is a choice
+    # "yes" or "no" once it is known whether updates are compiled, for backends that have the choice
     compiled = ""
-    on_compile: Callable[[], object] = staticmethod(lambda: None)  # is called before it compiles
-    # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process
-    # makes the steps
+    on_compile: Callable[[], object] = staticmethod(lambda: None)  # called before compilation
+    # `minimize` does not change weights and stores gradients for `recorded_gradient`: another
+    # process makes the steps
     gradients_only = False
-    freeze: Sequence[str] = ()  # names, or beginnings of names, of weights that are not trained
-    frozen: frozenset[str] = frozenset()  # those of `freeze` that a network had
-    shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # of each network's `parts`
+    freeze: Sequence[str] = ()  # names, or prefixes of names, of weights to freeze
+    frozen: frozenset[str] = frozenset()  # entries of `freeze` that matched a network's weights
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # shapes of each network's `parts`
 
-    # whether new layers and tensors are of float32, whatever the program's default is
+    # whether new layers and tensors are float32, whatever the program's default
     float32 = False
 
     def enter_process(self) -> None:
-        """Gives the process the settings of this backend's run; see `backends.process`."""
+        """Apply the process-wide settings of this backend's run; see `backends.process`."""
         if self.float32:
             process.use_float32()
 
     def leave_process(self) -> None:  # noqa: B027
-        """Keeps what the run has changed of them, before the process has its own back."""
+        """Save the process-wide settings that the run changed, before the program's own are
+        restored."""
 
     def held(self, name: str, parts: dict[str, Variable]) -> list[Variable]:
-        """Those of a network's `parts`, or of its target's, that are to be frozen. Notes them in
-        `frozen`, and all their shapes in `shapes`."""
+        """Return the weights among a network's `parts` (or its target's) to freeze. Records the
+        matching names in `frozen`, and all shapes in `shapes`."""
         self.shapes = {**self.shapes, name: {n: tuple(x.shape) for n, x in parts.items()}}
         held = []
         for part, weight in parts.items():
@@ -194,7 +196,7 @@ class Backend(ABC):
         return held
 
     def expect_trainable(self, name: str, weights: Sequence[Variable]) -> None:
-        """SettingError where `freeze` leaves an optimizer none of its `weights`."""
+        """Raise SettingError if `freeze` leaves an optimizer without any of its `weights`."""
         if self.freeze and not weights:
             raise SettingError(
                 f"freeze={', '.join(self.freeze)} leaves the optimizer {name!r} nothing to train.",
@@ -204,31 +206,33 @@ class Backend(ABC):
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:
-        """A network from a plan with its first weights, or from what the user made."""
+        """Create a network from a plan with its initial weights, or from a custom network."""
 
     @abstractmethod
     def pair(self, name: str, source: Source) -> tuple[Network, Network]:
-        """A network and its target, equal at first; the target (named name + "_target") takes no
-        gradient."""
+        """Create a network and its target network with equal weights. The target (named name +
+        "_target") is not trained."""
 
     @abstractmethod
     def scalar(self, name: str, value: float) -> Any:
-        """A trained number; called without arguments it gives its value."""
+        """Create a trainable scalar. Calling it without arguments returns its value."""
 
     @abstractmethod
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> Any:
-        """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015,
-        arXiv:1412.6980, algorithm 1: epsilon is added to the root of the corrected second moment;
-        options epsilon, beta1, beta2), "radam" (Liu et al. 2020, arXiv:1908.03265, algorithm 2; the
-        same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
-        <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g begins at 1, so
-        that the first steps are not too long; options decay, epsilon) or "sgd". A copy of the
-        user's own has no weight decay where it trains numbers of `scalar` alone."""
+        """Create an optimizer of the trainable weights of networks and scalars.
+
+        Types: "adam" (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1: epsilon is added to the root
+        of the corrected second moment; options epsilon, beta1, beta2), "radam" (Liu et al. 2020,
+        arXiv:1908.03265, algorithm 2; same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783,
+        supplement: g <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g
+        starts at 1 so that the first steps are not too long; options decay, epsilon) and "sgd". A
+        copy of the user's optimizer has no weight decay if it trains only scalars.
+        """
 
     def refuse_decay(self, options: dict[str, float]) -> None:
-        """SettingError for weight decay with an optimizer that the user made."""
+        """Raise SettingError for weight decay with a custom optimizer."""
         if self.given_optimizer is not None and "weight_decay" in options:
             raise SettingError(
                 f"weight_decay={options['weight_decay']:g} is not supported with a custom "
@@ -249,61 +253,61 @@ class Backend(ABC):
         stop: Callable[[dict[str, Array]], Array] | None = None,
         over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
-        """One gradient step on this optimizer's own weights; no other network is touched. Returns
-        the reduced loss and `aux`.
+        """Make one gradient step on this optimizer's weights and no others. Return the reduced loss
+        and `aux`.
 
-        `loss(batch)` gives one number per sample; they are multiplied by `batch.weight` and summed,
-        divided by `count` (default: the number of samples). A loss must not mix samples, since each
-        device may have some of them only: what is computed over all of them, `over_batch` puts into
-        the batch before, and no gradient passes through it. Gradients are clipped to the global
-        norm `clip_norm`. Where `stop(aux)` is true, or the loss or a gradient is not finite, this
-        update and the later ones of the call change nothing.
+        `loss(batch)` returns one value per sample. The values are multiplied by `batch.weight`,
+        summed and divided by `count` (default: the number of samples). A loss must not mix samples,
+        since a device may hold only some of them. `over_batch` computes quantities over all samples
+        beforehand and adds them to the batch; no gradient passes through them. Gradients are
+        clipped to the global norm `clip_norm`. If `stop(aux)` is true, or the loss or a gradient is
+        not finite, this update and all later ones of the call change nothing.
         """
 
     @abstractmethod
     def recorded_gradient(self, optimizer: Any) -> AnyArray:
-        """The gradient of the latest `minimize`, clipped, as one vector [optimizer.size], where the
-        backend `gradients_only` them."""
+        """Return the clipped gradient of the latest `minimize` as a vector [optimizer.size].
+        Requires `gradients_only`."""
 
     @abstractmethod
     def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
-        """Inside an update: the step that `minimize` would have made with this gradient, which is
-        one that was recorded."""
+        """Inside an update, make the step that `minimize` would have made with this recorded
+        gradient."""
 
     @abstractmethod
     def minimize_joint(
         self, optimizers: list[Any], losses: Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        """One step of each optimizer of `wrap_optimizer` on its own of the losses, or on the only
-        one: all gradients are taken at the same point, before any step. Returns the reduced losses
-        and `aux`; what is not finite is handled as by `minimize`."""
+        """Make one step per optimizer of `wrap_optimizer`, each on its own loss or all on the only
+        one. All gradients are computed at the same point, before any step. Return the reduced
+        losses and `aux`; non-finite values are handled as in `minimize`."""
 
     @abstractmethod
     def joint_gradients(
         self, optimizers: list[Any], losses: Losses, jit: bool = True
     ) -> Callable[[Batch], AnyArray]:
-        """A function of a batch that gives the gradients which `minimize_joint` would take, as one
-        vector [P] over the weights of all optimizers, and changes nothing; compiled where updates
-        are, unless `jit` is False."""
+        """Return a function that computes the gradients of `minimize_joint` for a batch, without
+        changing anything, as one vector [P] over the weights of all optimizers. It is compiled if
+        updates are, unless `jit` is False."""
 
     @abstractmethod
     def adopt(self, reached: Reached) -> None:
-        """Takes in the networks and variables of a user's agent: from now on they are part of
+        """Take over the networks and variables of a user's agent: from now on they are part of
         updates and of `state`."""
 
     @abstractmethod
     def wrap_optimizer(self, name: str, optimizer: object, weights: list[Variable]) -> Any:
-        """The user's optimizer itself, for `minimize_joint`; `weights` are those of the agent's
-        that it is meant for."""
+        """Wrap the user's optimizer itself for `minimize_joint`. `weights` are the agent's weights
+        that it trains."""
 
     @abstractmethod
     def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
-        """A user's function of arrays [B, ...] as one of NumPy arrays: without gradients, and
-        compiled where that can be."""
+        """Turn a user's function of arrays [B, ...] into one of NumPy arrays, without gradients,
+        and compiled if possible."""
 
     @abstractmethod
     def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
-        """The result of `function` for such arrays, once, not compiled, without gradients; as NumPy
+        """Call `function` once on these arrays, uncompiled and without gradients. Return NumPy
         arrays."""
 
     @abstractmethod
@@ -317,52 +321,57 @@ class Backend(ABC):
         region: Region,
         count: Array,
     ) -> dict[str, Array]:
-        """One natural-gradient step on this optimizer's own weights, of whatever kind it is, that
-        betters `objective` and keeps `divergence` within `radius` (Schulman et al. 2015,
-        arXiv:1502.05477, appendix C); none where no such step is found.
+        """Make one natural-gradient step on this optimizer's weights, whatever its type, that
+        improves `objective` and keeps `divergence` within `radius` (Schulman et al. 2015,
+        arXiv:1502.05477, appendix C). Makes no step if none qualifies.
 
-        Both functions give one number per sample, reduced as `minimize` does; `divergence` from
-        what it is now, where it has to be 0 with gradient 0. Returns {"improvement", "divergence"}
-        of the step that was made, 0 if none was.
+        Both functions return one value per sample, reduced as in `minimize`. `divergence` is
+        measured from the current policy, where its value and gradient must be 0. Returns
+        {"improvement", "divergence"} of the step, both 0 if none was made.
         """
 
     @abstractmethod
     def cond(
         self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]
     ) -> dict[str, Array]:
-        """`update()`, which gives metrics of these names, where `flag` is 1; where it is 0, nothing
-        is computed or changed, and the metrics are NaN: not measured."""
+        """Return `update()`, metrics with these names, if `flag` is 1. If it is 0, nothing is
+        computed or changed, and the metrics are NaN (not measured)."""
 
     @abstractmethod
     def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
-        """The derivative of f, an array to one number, at x."""
+        """Return the derivative at x of f, a function from an array to a scalar."""
 
     @abstractmethod
     def soft_update(
         self, source: Network, target: Network, tau: Array, seldom: bool = False
     ) -> None:
-        """target += tau * (source - target); statistics without a gradient are copied wherever tau
-        > 0. Noise is left alone. `seldom`: tau is 0 in most updates of a call, and the target not
-        asked again in this one; then those cost nothing. (Not inside `cond`: it is done once the
-        update is known to be kept.)"""
+        """Update target += tau * (source - target). Statistics without a gradient are copied
+        wherever tau > 0; noise is not changed.
+
+        Set `seldom` if tau is 0 in most updates of a call and this update does not use the target
+        again; updates with tau 0 then cost nothing. (Not allowed inside `cond`: it runs once the
+        update is known to be kept.)
+        """
 
     @abstractmethod
     def compile(
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., Outcome]:
-        """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from
-        the rows indices[k] of data [N, ...]; either way `settings` are [K] each. If they are
-        compiled, this is one compiled call and one wait for the device.
+        """Return a function that makes K updates per call: `run(batches)` from arrays [K, ...], or
+        `run(data, indices)` from the rows indices[k] of data [N, ...]. In both cases `settings` are
+        [K] each. If updates are compiled, each call is one compiled call and waits for the device
+        once.
 
-        Before an update, those of its settings that `noise` made are placed in the networks; the
-        update does not see them. Without such settings networks keep the noise they have.
-        `jit=False` leaves the compiler out, where there is one.
+        Before an update, its settings created by `noise` are placed in the networks; the update
+        does not see them. Without such settings, networks keep their current noise. `jit=False`
+        disables the compiler, if there is one.
 
-        Updates whose rows all have weight 0 are left out: see `skip_empty`."""
+        Updates whose rows all have weight 0 are skipped: see `skip_empty`.
+        """
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
-        """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;
-        [count, ...] each."""
+        """Sample noise for all noisy layers, including those of target networks, as settings of
+        `count` updates, [count, ...] each."""
         networks = {n: x for n, x in self.networks.items() if isinstance(x, Network)}
         return {
             f"{NOISE}{name}/{n}": x
@@ -371,7 +380,7 @@ class Backend(ABC):
         }
 
     def _placing(self, update: Callable[[Batch], Update]) -> Callable[[Batch], Update]:
-        """`update`, after the noise among its settings has been placed."""
+        """Return `update`, preceded by placing the noise among its settings."""
         noisy = {n: x for n, x in self.networks.items() if isinstance(x, Network) and x.noise}
         if not noisy:
             return update
@@ -389,28 +398,29 @@ class Backend(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, AnyArray]:
-        """Everything that changes in training: weights, optimizers, scalars, generators."""
+        """Return everything that training changes: weights, optimizers, scalars, generators."""
 
     @abstractmethod
     def load_state(self, state: dict[str, AnyArray]) -> None:
-        """Puts `state()` back, exactly."""
+        """Restore `state()` exactly."""
 
     def close(self) -> None:
-        """No more updates: ends the processes that make them too, where there are such."""
+        """End all updates, and the worker processes that make them, if any."""
         return
 
 
 def rows(batch: Batch) -> int:
-    """The number of samples."""
+    """Return the number of samples."""
     return int(leaves(batch.obs)[0].shape[0])
 
 
 def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
-    """Losses of samples [B] to one number, in the one place where weights and counts come in."""
+    """Reduce losses of samples [B] to a scalar: the one place where weights and counts are
+    applied."""
     xp, samples = ops.of(loss), rows(batch)
     weight = None if isinstance(batch.weight, tuple) else batch.weight
     for name, x in (("loss", loss), ("weight", weight)):
-        # [B, 1] with [B] would become [B, B], and learn nonsense
+        # [B, 1] with [B] would broadcast to [B, B] and train on nonsense
         if x is not None and tuple(x.shape) != (samples,):
             raise ValueError(
                 f"a {name} has shape {tuple(x.shape)} for {samples} samples; expected one number "
@@ -421,14 +431,14 @@ def reduce(loss: Array, batch: Batch, count: Array | None) -> Array:
 
 
 def reduced(loss: Array, batch: Batch) -> Array:
-    """A user's loss as one number: as it is, if it is one, else as `reduce` makes it of one per
-    sample."""
+    """Return a user's loss as a scalar: unchanged if it is one, else reduced over samples by
+    `reduce`."""
     return reduce(loss, batch, None) if len(loss.shape) else loss
 
 
 def all_reduced(losses: Losses, parts: int = 1) -> Losses:
-    """Losses of which each is one number: of one of so many equal `parts` of a batch, where those
-    of all parts add up to that of the batch."""
+    """Reduce each loss to a scalar for one of `parts` equal parts of a batch, so that the parts add
+    up to the loss of the whole batch."""
 
     def function(batch: Batch) -> tuple[list[Array], dict[str, Array]]:
         each, aux = losses(batch)
@@ -441,8 +451,8 @@ def all_reduced(losses: Losses, parts: int = 1) -> Losses:
 def outcome(
     metrics: dict[str, AnyArray], priority: Array, codes: list[int], faults: list[str]
 ) -> Outcome:
-    """The Outcome of NumPy arrays [K, ...] and of the updates' codes: 0 applied, 1 stopped, 2 + i
-    not finite in the i-th optimizer, -1 not run."""
+    """Build the Outcome from NumPy arrays [K, ...] and status codes: 0 applied, 1 stopped, 2 + i
+    not finite in optimizer i, -1 not run."""
     applied = next((k for k, code in enumerate(codes) if code), len(codes))
     code = codes[applied] if applied < len(codes) else 0
     stopped = code == 1
@@ -451,12 +461,12 @@ def outcome(
     return Outcome(metrics, priority, applied, stopped, faults[code - 2] if code >= 2 else "")
 
 
-Run = Callable[..., Outcome]  # (batches) or (data, indices), as `Backend.compile` returns it
+Run = Callable[..., Outcome]  # (batches) or (data, indices), as returned by `Backend.compile`
 
 
 def skip_empty(run: Run) -> Run:
-    """`run` without those updates of a call whose rows all have weight 0: they change nothing, have
-    no metrics, and are not counted. Their priorities are 0."""
+    """Make `run` skip updates whose rows all have weight 0: they change nothing, have no metrics
+    and are not counted. Their priorities are 0."""
 
     def without_empty(batches: Batch, indices: Array | None = None) -> Outcome:
         weight = batches.weight
@@ -485,8 +495,8 @@ def skip_empty(run: Run) -> Run:
 
 
 def keep_apart(name: str, network: Iterable[Variable], target: Iterable[Variable]) -> None:
-    """NetworkError where a network, of these variables, and its target share some: the target would
-    be the network itself."""
+    """Raise NetworkError if a network and its target, given by their variables, share any: the
+    target would be the network itself."""
     if {id(v) for v in network} & {id(v) for v in target}:
         raise NetworkError(
             f"network= returned the same layers for {name!r} and its target.",

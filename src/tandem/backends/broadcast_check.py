@@ -1,8 +1,8 @@
-"""Losses that would silently learn nothing, or nonsense: those that depend on no trained weight,
-and those with arrays that have the batch twice, [B, B], the result of (B, 1) with (B,).
+"""Detects losses that would silently learn nothing, or nonsense: losses that depend on no trained
+weight, and losses with arrays [B, B] from broadcasting (B, 1) with (B,).
 
-A loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and
-every array on the way is looked at.
+The loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and
+every intermediate array is inspected.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tandem.backends.backend import Losses, Network
 from tandem.errors import NetworkError
 from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
 
-Loss = Callable[[Batch], Tree]  # the loss of one optimizer, or those of all
-Frames = Iterable[Any]  # with filename and lineno each, the innermost last
+Loss = Callable[[Batch], Tree]  # the loss of one optimizer, or the losses of all
+Frames = Iterable[Any]  # each with filename and lineno, innermost last
 HOUSE = Path(__file__).parents[1]
 LIBRARIES = (
     *site.getsitepackages(),
@@ -35,10 +35,9 @@ LIBRARIES = (
 
 
 def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Batch) -> None:
-    """Computes or traces the losses, on a batch of one row repeated B times, where B is the length
-    of no other axis. Raises what is wrong with them, and NetworkError for an array of shape [B, B],
-    which comes of (B, 1) with (B,), and for a loss that depends on no weight of its optimizer.
-    Nothing is changed."""
+    """Check the losses on a batch of one row repeated B times, where no other axis has length B.
+    Raises their own exceptions, and NetworkError for an array of shape [B, B] from broadcasting (B,
+    1) with (B,), or for a loss that depends on no weight of its optimizer. Changes nothing."""
     rows = unused_prime(axis_lengths(backend.networks.values(), batch))
     repeated = tree_map(lambda x: np.repeat(x, rows, 0), batch)
     repeated = repeated._replace(weight=np.ones(rows, np.float32))
@@ -78,7 +77,7 @@ def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Bat
         )
 
 
-# Whether a gradient can flow from a loss to any of the weights, whatever the numbers.
+# Checks for a gradient path from a loss to any of the weights, regardless of the values.
 
 
 def _torch_depends(value: Array, weights: list[Variable]) -> bool:
@@ -92,7 +91,7 @@ def _torch_depends(value: Array, weights: list[Variable]) -> bool:
 
 
 def _jax_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
-    import jax  # as below: the framework that the agent runs on
+    import jax  # here and below: the agent's framework
     import keras
 
     def gradients(scale: Array) -> Tree:
@@ -103,7 +102,7 @@ def _jax_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bool:
         return jax.vjp(scaled, [w.value for w in weights])[1](np.float32(1))
 
     jaxpr = jax.make_jaxpr(gradients)(np.float32(1)).jaxpr
-    scaled = {id(v) for v in jaxpr.invars}  # what the scale enters; gradients, if they are not 0
+    scaled = {id(v) for v in jaxpr.invars}  # depend on the scale, as nonzero gradients do
     for step in jaxpr.eqns:
         if any(id(v) in scaled for v in step.invars):
             scaled |= {id(v) for v in step.outvars}
@@ -117,7 +116,7 @@ def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bo
     found: list[bool] = []
 
     def traced(b: Batch) -> Array:
-        values = [tf.identity(w.value) for w in weights]  # not variables of several devices
+        values = [tf.identity(w.value) for w in weights]  # not distributed variables
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
             with keras.StatelessScope(list(zip(weights, values, strict=True))):
@@ -132,7 +131,7 @@ def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Variable]) -> bo
 
 
 def unused_prime(lengths: set[int]) -> int:
-    """Returns the first prime from 11 on that is none of these."""
+    """Return the first prime from 11 on that is not in `lengths`."""
     return next(
         n
         for n in count(11, 2)
@@ -141,21 +140,21 @@ def unused_prime(lengths: set[int]) -> int:
 
 
 def axis_lengths(networks: Iterable[Network], batch: Batch) -> set[int]:
-    """Returns the lengths of all axes of weights and of arrays in a batch."""
+    """Return the lengths of all axes of weights and of arrays in a batch."""
     weights = [x for network in networks for x in network.read().values()]
     return {n for x in weights + leaves(batch) for n in np.shape(x)}
 
 
 def square_arrays(framework: str, loss: Loss, batch: Batch, rows: int) -> list[str]:
-    """Where `loss(batch)`, of NumPy arrays as this framework's own, makes an array with two axes of
-    `rows`: "file, line n: what stands there", each once, in order. `rows` should be no other length
-    in the loss: a prime that no layer has."""
+    """Return the lines where `loss(batch)` creates an array with two axes of length `rows`, as
+    "file, line n: source", without repetition and in order. Converts NumPy arrays to the framework.
+    `rows` should be a prime that no other axis in the loss has."""
     traces = {"jax": _jax, "tensorflow": _tensorflow}.get(framework, _torch)(loss, batch, rows)
     return list(dict.fromkeys(_place(frames) for frames in traces))
 
 
 def _torch(loss: Loss, batch: Batch, rows: int) -> list[Frames]:
-    import torch  # an agent may run on another framework
+    import torch  # the agent's framework
 
     frames: list[Frames] = []
 
@@ -173,9 +172,9 @@ def _torch(loss: Loss, batch: Batch, rows: int) -> list[Frames]:
                 frames.append(traceback.extract_stack())
             return out
 
-    # where they are: `as_tensor` takes tensors to the default device, if the user has chosen one
+    # tensors stay on their device: `as_tensor` would move them to the user's default device
     batch = tree_map(lambda x: x if isinstance(x, torch.Tensor) else torch.as_tensor(x), batch)
-    with torch.enable_grad(), Watch():  # it may take gradients of its own
+    with torch.enable_grad(), Watch():  # the loss may compute gradients itself
         loss(batch)
     return frames
 
@@ -185,7 +184,7 @@ def _jax(loss: Loss, batch: Batch, rows: int) -> Iterator[Frames]:
     import keras
 
     def traced(b: Batch) -> Tree:
-        with keras.StatelessScope():  # what the loss assigns is no one's
+        with keras.StatelessScope():  # discard what the loss assigns
             return loss(b)
 
     def walk(jaxpr: Array) -> Iterator[Frames]:
@@ -221,7 +220,7 @@ def _twice(shape: Array, rows: int) -> bool:
 
 
 def _place(frames: Frames) -> str:
-    """The innermost line that is the user's own."""
+    """Return the innermost line of the user's code."""
     own = [(f.filename, f.lineno) for f in frames if not f.filename.startswith((*LIBRARIES, "<"))]
     if not own:
         return "in a line that cannot be named"

@@ -1,6 +1,6 @@
-"""The backend interface for Keras 3, on TensorFlow or JAX. K updates are one compiled call: a scan
-over a stateless step on JAX, a loop inside one XLA-compiled function on TensorFlow. Where an update
-must take no effect, old values are selected over new ones."""
+"""The backend interface for Keras 3 on TensorFlow or JAX. K updates are one compiled call: a scan
+over a stateless step on JAX, a loop inside one XLA-compiled function on TensorFlow. An update that
+must take no effect keeps the old values by a select."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ ops = keras.ops
 
 
 class KerasBackend(backend.Backend):
-    """Keras models on the engine that Keras was started with (TensorFlow or JAX)."""
+    """Keras models on the backend that Keras was started with (TensorFlow or JAX)."""
 
     def __init__(
         self, device: str = "auto", *, threads: int = 1, devices: int = 1, layout: Any = None
     ) -> None:
-        """layout: of several devices, already made."""
+        """layout: several devices that are already set up."""
         process.begin(self)
         self.framework, self._layout = keras.backend.backend(), layout
         self.devices = devices if layout is None else layout.count
@@ -59,18 +59,18 @@ class KerasBackend(backend.Backend):
         if several is not None:
             self._layout = several.LAYOUT(self.device, devices)
         self.networks = {}
-        # everything that holds variables, by its name in a checkpoint
+        # all objects that hold variables, by their names in a checkpoint
         self._owners: dict[
             str, KerasNetwork | KerasScalar | KerasOptimizer | KerasOptimizerWrapper
         ] = {}
         self._optimizers: list[KerasOptimizer | KerasOptimizerWrapper] = []
-        self._shared = False  # whether others may hold the variables' arrays: a user's agent may
-        self._code: Array = None  # while an update is traced: 0, or why it must take no effect
+        self._shared = False  # whether a user's agent may also hold the variables' arrays
+        self._code: Array = None  # during tracing: 0, or why the update must take no effect
         self._late: list[
             tuple[backend.Network, backend.Network, Array]
-        ] = []  # and what is to be tracked at its end
+        ] = []  # target updates to make at its end
 
-    # Making
+    # Networks and optimizers
 
     def network(self, name: str, source: Source) -> KerasNetwork:
         if isinstance(source, PlannedNetwork):
@@ -158,14 +158,16 @@ class KerasBackend(backend.Backend):
         return value, aux
 
     def _apply(self, optimizer: KerasOptimizer, vectors: list[Array], learning_rate: Array) -> None:
-        """The step, and the projection of weights of length 1; one that is kept moves nothing."""
+        """Make the step and normalize weights of length 1. A step that is only recorded changes
+        nothing."""
         optimizer.apply(vectors, learning_rate)
         if not self.gradients_only:
             for v in (v for n in optimizer.networks for v in n.unit):
                 v.assign(unit_columns(v.value))
 
     def _divider(self, batch: Batch) -> Any:
-        """The layout that divides a batch for its gradients, if there is one and parts are even."""
+        """Return the layout that divides the batch for its gradients, or None if there is none or
+        the parts are uneven."""
         layout = self._layout
         if layout is None or not layout.divides_rows:
             return None
@@ -203,7 +205,7 @@ class KerasBackend(backend.Backend):
         def vector(b: Batch) -> Array:
             known = [v for v in self.variables if isinstance(v, keras.Variable)]
             values = [(v, ops.copy(v.value)) for v in known]
-            with keras.StatelessScope(values):  # what the loss assigns is no one's
+            with keras.StatelessScope(values):  # discard what the loss assigns
                 groups = [o.trained for o in optimizers]
                 gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
             flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
@@ -222,7 +224,7 @@ class KerasBackend(backend.Backend):
             )
         for name, variable in reached.variables.items():
             known = isinstance(variable, keras.Variable)
-            # one of TensorFlow's own: another engine's code cannot read it
+            # a tf.Variable; code of other backends cannot read it
             if known or self.framework == "tensorflow":
                 self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
                     name, variable if known else Raw(variable)
@@ -260,7 +262,7 @@ class KerasBackend(backend.Backend):
 
         def at(each: backend.Each, b: Batch) -> Callable[[Array], Array]:
             def value(flat: Array) -> Array:
-                pairs = [(v, v.value) for v in rest]  # as this device has them
+                pairs = [(v, v.value) for v in rest]  # values of this device
                 pairs += zip(trained, optimizer.parts(flat), strict=True)
                 with keras.StatelessScope(pairs):
                     return backend.reduce(each(b), b, count)
@@ -269,7 +271,7 @@ class KerasBackend(backend.Backend):
 
         divider = self._divider(batch)
 
-        def whole(of: Callable[[Batch], Tree]) -> Tree:  # sums over samples
+        def whole(of: Callable[[Batch], Tree]) -> Tree:
             return divider.sum(of, batch, self._in_networks) if divider else of(batch)
 
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
@@ -344,7 +346,7 @@ class KerasBackend(backend.Backend):
                 t.assign(ops.where(tau > 0, s.value, t.value))
 
     def _track_late(self, keep: Array) -> None:
-        """The updates of targets that are made seldom, where the update is kept."""
+        """Make the `seldom` target updates if the update is kept."""
         for source, target, tau in self._late:
             variables = [*source.module.variables, *target.module.variables]
             ENGINE.choose(
@@ -406,9 +408,9 @@ class KerasBackend(backend.Backend):
     def _guarded(
         self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Array
     ) -> tuple[Tree, Array, Array]:
-        """One update; gives (metrics and priority, its code, whether its changes are kept). The
-        metrics come back as one array, since each of its own costs a hand-over; `names` gets
-        theirs."""
+        """Make one update and return (metrics and priority, status code, whether to keep its
+        changes). Metrics are one array, since each output has a transfer cost; `names` receives
+        their names."""
         self._code, self._late = ops.convert_to_tensor(np.int32(0)), []
         out = update(b)
         names[:] = out.metrics
@@ -421,8 +423,8 @@ class KerasBackend(backend.Backend):
         return (metrics, out.priority), code, ops.equal(code, 0)
 
     def traced(self, update: Callable[[Batch], Update]) -> Updates:
-        """JAX only: updates as a function to be traced in a larger one, a
-        `keras_jax_traced.Updates`."""
+        """Return the updates as a `keras_jax_traced.Updates`, to be traced in a larger function.
+        JAX only."""
         kind: type[Updates] = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
         guarded = partial(self._guarded, self._placing(update), names)
@@ -430,7 +432,7 @@ class KerasBackend(backend.Backend):
 
     @property
     def optimizer_names(self) -> list[str]:
-        """Of all optimizers, in the order of the codes of updates that they did not make."""
+        """Names of all optimizers, in the order of the status codes."""
         return [o.name for o in self._optimizers]
 
     # State
@@ -452,7 +454,7 @@ class KerasBackend(backend.Backend):
         return {n: np.array(host(v), copy=True) for n, v in self._named().items()}
 
     def share(self) -> None:
-        """Has all workers begin with the first one's networks and optimizers."""
+        """Start all workers with the first worker's networks and optimizers."""
         self._layout.share(v for v in self.variables if isinstance(v, keras.Variable))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A Keras model that only acts, with weights of its own: it can be copied and pickled."""
+"""A Keras model for acting only, with its own copy of the weights. It can be copied and pickled."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tandem.networks import keras_layers as models
 from tandem.networks.onnx import entries
 from tandem.types import AnyArray, Tree, tree_map
 
-# by which package Keras writes ONNX on each engine, and what extra brings it
+# package with which Keras exports ONNX on each backend, and the extra that installs it
 EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"), "torch": ("", "")}
 
 
 class FrozenModel:
-    """A forward function, NumPy in and out. For its pickle see `keras_travel`."""
+    """A forward function from NumPy to NumPy. For its pickle see `keras_travel`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class FrozenModel:
         weights: list[AnyArray],
         run: Callable[..., AnyArray] | None = None,
     ) -> None:
-        """run: `models.frozen(model)`, where there is one already."""
+        """run: an existing `models.frozen(model)`."""
         self.model, self.weights = model, weights
         self._run = run or models.frozen(model)
         self._values = [keras.ops.convert_to_tensor(w) for w in weights]
@@ -40,16 +40,16 @@ class FrozenModel:
     def __call__(self, x: Tree) -> AnyArray:
         if process.is_float32():
             return self._run(x, self._values)
-        with process.restored():  # what the model creates has to fit its weights
+        with process.restored():  # new tensors must match the dtype of the weights
             process.use_float32()
             return self._run(x, self._values)
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
-        """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];
-        and which of their `entries` each of its inputs is.
+        """Export the model as an ONNX graph with Keras's exporter, for observations like `obs` [B,
+        ...]. Return it with the `entries` of the observation by input name.
 
-        EngineError without what the exporter needs, NetworkError where it has no way to write the
-        model.
+        Raises EngineError if the exporter's package is missing, NetworkError if the exporter does
+        not support the model.
         """
         engine = keras.backend.backend()
         package, extra = EXPORTERS[engine]
@@ -59,7 +59,7 @@ class FrozenModel:
                 f"the package with which Keras exports ONNX on {engine}",
                 f"pip install 'tandem-rl[{extra}]'",
             )
-        # of names that every exporter takes
+        # names that every exporter accepts
         names = {f"entry_{i}": key for i, key in enumerate(entries(obs))}
         free = iter(names)
         specs = tree_map(lambda x: _spec(next(free), x), obs)
@@ -71,10 +71,10 @@ class FrozenModel:
                     format="onnx",
                     verbose=False,
                     input_signature=[specs],
-                    opset_version=17,  # that of networks.onnx
+                    opset_version=17,  # as in networks.onnx
                 )
                 return path.read_bytes(), names
-        except Exception as error:  # whatever the exporter and the layers raise
+        except Exception as error:  # the exporter and the layers may raise anything
             by = package or "torch.onnx.export"
             raise NetworkError(
                 f"Keras on {engine} cannot export the network with {by}: "
@@ -85,7 +85,8 @@ class FrozenModel:
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
-        """While this lasts, the model, which may have learned meanwhile, has the weights here."""
+        """Temporarily give the model, which may have been trained since, the weights stored
+        here."""
         variables = {str(i): v for i, v in enumerate(self.model.variables)}
         now = models.read(variables)
         try:
@@ -95,31 +96,31 @@ class FrozenModel:
             models.write(variables, now)
 
     def __deepcopy__(self, memo: object) -> FrozenModel:
-        return self  # nothing of it changes
+        return self  # immutable
 
     def __reduce__(self) -> tuple[object, ...]:
         try:
             packed = keras_travel.packed(self.model, self.weights)
-        except Exception as error:  # whatever an attribute of a layer raises
+        except Exception as error:  # an attribute of a layer may raise anything
             raise not_picklable(error) from error
-        # in this order: classes are imported when the engine is chosen
+        # in this order: the backend must be selected before classes are imported
         return unfrozen, (keras_travel.engine(), packed)
 
 
 def unpacked(packed: bytes) -> FrozenModel:
-    """The model that `FrozenModel.__reduce__` packed."""
+    """Return the model that `FrozenModel.__reduce__` packed."""
     return FrozenModel(*cloudpickle.loads(packed))
 
 
 def _spec(name: str, x: AnyArray) -> keras.InputSpec:
-    """Of rows like x, as the engine has them."""
+    """Return the spec of rows like x, with the backend's dtype."""
     dtype = keras.backend.standardize_dtype(keras.ops.convert_to_tensor(x[:1]).dtype)
     return keras.InputSpec(dtype=dtype, shape=(None, *x.shape[1:]), name=name)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what exporters say of versions and of shapes that they trace."""
+    """Silence messages of exporters about versions and traced shapes."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -18,17 +18,16 @@ from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
-# products of matrices, but no sums, by the library that writes out what it sums
+# use the library for matrix products but not for sums, whose inputs it would write to memory
 FUSED_SUMS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}
 MANY_PAIRS = 2**20
 
-# the hand-over to its thread costs more than our updates
+# handing over to its thread takes longer than our updates
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def choose_device(device: str, threads: int) -> str:
-    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda". (Threads are set by
-    PJRT_NPROC.)"""
+    """Return "cpu" or "cuda" for "auto", "cpu" or "cuda". (PJRT_NPROC sets the threads.)"""
     gpu = jax.default_backend() in ("gpu", "cuda", "rocm")
     if gpu and device == "cpu":
         jax.config.update("jax_default_device", jax.devices("cpu")[0])
@@ -38,17 +37,17 @@ def choose_device(device: str, threads: int) -> str:
 
 
 def options(pairs: int) -> dict[str, bool | str]:
-    """Compiler options for updates whose loss compares so many pairs of numbers: on processors,
-    look closer where the state of a scan is copied (DQN: a tenth of an update less); and add many
-    pairs up as they are computed, not in memory (170 quantiles: a third of an update less; with few
-    pairs 5 % more)."""
+    """Return compiler options for updates whose loss compares `pairs` pairs of numbers. On CPUs,
+    analyze more closely where the scan state is copied (DQN: 10% less time per update), and sum
+    many pairs as they are computed instead of in memory (170 quantiles: a third less; with few
+    pairs 5% more)."""
     fused = FUSED_SUMS if pairs >= MANY_PAIRS else {}
     return {n: x for n, x in (FEWER_COPIES | fused).items() if _known(n, x)}
 
 
 @cache
 def _known(option: str, value: bool | str) -> bool:
-    """Whether this version of XLA, and the device's compiler, know the option."""
+    """True if this version of XLA and the device's compiler support the option."""
     try:
         jax.jit(lambda x: x, compiler_options={option: value}).lower(0).compile()
     except jax.errors.JaxRuntimeError:
@@ -59,11 +58,11 @@ def _known(option: str, value: bool | str) -> bool:
 def compiled_function(
     function: Callable[..., Tree], variables: list[Variable]
 ) -> Callable[..., Tree]:
-    """A function of arrays that reads `variables`, compiled for each structure, shape and dtype of
-    its arguments, without gradients; NumPy in and out.
+    """Compile a function of arrays that reads `variables`, for each structure, shape and dtype of
+    its arguments, without gradients, from NumPy to NumPy.
 
-    A call passes only those variables that the function reads: passing all variables of an agent
-    takes longer than a small network does.
+    A call passes only the variables that the function reads: passing all variables of an agent
+    takes longer than running a small network.
     """
     compiled: dict[object, Callable[..., Tree]] = {}
 
@@ -80,7 +79,7 @@ def compiled_function(
 def _compiled(
     function: Callable[..., Tree], variables: list[Variable], xs: tuple[Tree, ...]
 ) -> Callable[..., Tree]:
-    """See `compiled_function`. xs: arguments like those of the calls."""
+    """Compile for `compiled_function`. xs: arguments like those of the calls."""
 
     def stateless(read: list[Variable], values: list[Array], xs: Tree) -> Tree:
         with keras.StatelessScope(list(zip(read, values, strict=True))):
@@ -92,12 +91,12 @@ def _compiled(
     found |= {id(x) for x in jaxpr.outvars}
     read = [v for v, x in zip(variables, jaxpr.invars, strict=False) if id(x) in found]
     run = jax.jit(partial(stateless, read))
-    # copies: the caller may write into them, and a view of a weight would keep its memory
+    # copies: the caller may modify them, and a view of a weight would keep its memory alive
     return lambda xs: tree_map(np.array, run([v._value for v in read], xs))
 
 
 def forward(model: keras.Model) -> Callable[[Tree], Array]:
-    """The model in inference mode, compiled."""
+    """Compile the model in inference mode."""
     step = jax.jit(partial(models.forward, model))
     return lambda x: step(x, [v.value for v in model.variables])
 
@@ -108,8 +107,8 @@ def gradients(
     groups: list[list[Variable]],
     variables: list[Variable],
 ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
-    """(losses, aux, gradients of each group by its own loss, or by the only one); other `variables`
-    move as the forward pass moves them."""
+    """Return (losses, aux, gradients of each group by its own loss, or by the only one). Other
+    `variables` receive the forward pass's assignments."""
     trained_ids = {id(v) for group in groups for v in group}
     rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
 
@@ -138,32 +137,33 @@ def gradients(
 
 
 def _narrow(weight: Array) -> Array:
-    """The same weight; if it is a matrix with few columns, its gradient is computed transposed, and
-    turned only then: XLA takes five to ten times longer for it on processors where it may choose (a
-    twentieth of an update of DQN)."""
+    """Return the same weight. For a matrix with few columns, the gradient is computed transposed
+    and then turned: on CPUs XLA otherwise chooses a form that takes five to ten times longer (5% of
+    a DQN update)."""
     if weight.ndim != 2 or not 1 < weight.shape[1] < NARROW <= weight.shape[0]:
         return weight
     return jax.lax.optimization_barrier(weight.T).T
 
 
 def value_and_gradient(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    """f(x) and its gradient."""
+    """Return f(x) and its gradient."""
     value, grad = jax.value_and_grad(f)(x)
     return value, grad
 
 
 def hessian_product(f: Callable[[Array], Array], x: Array, v: Array) -> Array:
-    """The second derivative of f at x, times v."""
+    """Return the second derivative of f at x, times v."""
     return jax.jvp(jax.grad(f), (x,), (v,))[1]
 
 
 def repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
-    """`body` applied `count` times."""
+    """Apply `body` `count` times."""
     return jax.lax.fori_loop(0, count, lambda _, s: body(s), state)
 
 
 def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
-    """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
+    """Return (accepted, found) of the first accepted of `count` attempts, or of the last
+    attempt."""
     return jax.lax.while_loop(
         lambda state: jax.numpy.logical_and(state[0] < count, jax.numpy.logical_not(state[1][0])),
         lambda state: (state[0] + 1, attempt(state[0])),
@@ -174,8 +174,8 @@ def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
 def choose(
     flag: Array, done: Callable[[], Tree], idle: Callable[[], Tree], variables: list[Variable]
 ) -> Tree:
-    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
-    to `variables`."""
+    """Return `done()` if the flag is true, else `idle()`; only one of them is computed. `done` may
+    assign to `variables`."""
     values = [v.value for v in variables]
     moved: list[int] = []
 
@@ -188,7 +188,7 @@ def choose(
         ]
         return out, [after[i] for i in moved]
 
-    # to know which variables it moves: the others need not pass through the choice
+    # find the variables that it changes: the others need not pass through the cond
     jax.eval_shape(branch)
     out, new = jax.lax.cond(flag, branch, lambda: (idle(), [values[i] for i in moved]))
     for i, x in zip(moved, new, strict=True):
@@ -197,7 +197,7 @@ def choose(
 
 
 def references(arrays: list[Array]) -> list[int]:
-    """How many references there are to each array of a list."""
+    """Return the number of references to each array of a list."""
     return [getrefcount(x) for x in arrays]
 
 
@@ -207,13 +207,13 @@ class _Holder:
 
 
 _holder = _Holder(object())
-# of an array that one variable holds
+# count for an array held by one variable only
 ALONE = references([_holder._value])[0]
 
 
 def own(arrays: list[Array]) -> list[Array]:
-    """The arrays of variables, or copies of those that others hold too: they are not used up then.
-    (NumPy's views of an array's memory keep that as it is: XLA copies it itself.)"""
+    """Return the arrays of variables, with copies of those that other code holds too, so that
+    donation does not invalidate them. (XLA itself copies arrays whose memory NumPy views.)"""
     counts = references(arrays)
     if max(counts, default=0) <= ALONE:
         return arrays
@@ -221,7 +221,7 @@ def own(arrays: list[Array]) -> list[Array]:
 
 
 class Moves(Exception):
-    """While an update is traced: it moves variables that it was not taken to move."""
+    """Raised while an update is traced: it changes variables that it was not expected to change."""
 
     def __init__(self, places: list[int]) -> None:
         super().__init__(places)
@@ -240,8 +240,8 @@ def once(
     batch: Batch,
     active: Array,
 ) -> tuple[list[Array], list[int], Array, Tree]:
-    """A guarded update of `variables`, which have `values`, followed by `late(keep)`: (their values
-    after it, the places of those that it left alone, whether it is kept, what it gave)."""
+    """Make a guarded update of `variables`, with the given `values`, followed by `late(keep)`.
+    Return (new values, places of unchanged ones, whether the update is kept, its results)."""
     with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
         before = [v.value for v in variables]
         out, code, keep = guarded(batch, active)
@@ -261,9 +261,9 @@ def _in_turn(
     data: Batch,
     *each: Tree,
 ) -> tuple[list[Array], Tree]:
-    """Updates by a call each: (variables, what they gave, stacked)."""
+    """Make updates with one call each. Return (variables, stacked results)."""
     carry, outs = (values, jax.numpy.asarray(True)), []
-    data = data if layout else jax.device_put(data)  # a layout has put it where it belongs
+    data = data if layout else jax.device_put(data)  # a layout has already placed it
     for k in range(len(each[-1])):
         carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
         outs.append(out)
@@ -279,19 +279,21 @@ def many(
     layout: JaxLayout | None = None,
     pairs: int = 0,
 ) -> Callable[..., Tree]:
-    """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of
-    `variables`, each followed by `late(keep)`; without `jit` each operation by itself. The old
-    arrays of variables that move are used up: XLA writes into their memory. With `shared`, others
-    may hold some: those are copied before, and on other devices than processors none is used up.
-    A `layout` divides each update among devices; then none that others may hold is used up.
-    pairs: as a backend has them.
+    """Return a function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded
+    updates of `variables`, each followed by `late(keep)`.
 
-    They are one scan; but one call each where the variables hold a convolution's kernel (the
-    only ones of four axes) and the processor is the device: inside of a loop XLA makes
-    convolutions there some twenty times slower."""
-    # which variables an update moves, or may move; of a user's it is found when one is traced
+    Without `jit`, each operation runs separately. The old arrays of changed variables are donated:
+    XLA writes into their memory. With `shared`, other code may hold some of them: those are copied
+    first, and outside of CPUs none is donated. A `layout` divides each update among devices; then
+    arrays that other code may hold are not donated. pairs: as in the backend.
+
+    The updates are one scan, but one call each if the variables include a convolution kernel (the
+    only weights with four axes) and the device is the CPU: inside a loop, XLA makes convolutions
+    there about twenty times slower.
+    """
+    # variables that an update changes or may change; for a user's update, found by tracing
     moved: list[int] = [] if shared and layout is None else list(range(len(variables)))
-    still: list[int] = []  # those that the trace under way leaves as they are
+    still: list[int] = []  # those that the current trace leaves unchanged
 
     divide, share = (layout.divide, layout.share) if layout else (_same, _same)
 
@@ -328,7 +330,7 @@ def many(
         step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=how)
 
     def together(data: Batch, *each: Tree) -> Tree:
-        held = [variables[i]._value for i in moved]  # `value` asks for scopes each time
+        held = [variables[i]._value for i in moved]  # `value` looks up scopes each time
         others = [v._value for i, v in enumerate(variables) if i not in moved]
         if shared and uses_up:
             held = own(held)

@@ -1,10 +1,11 @@
-"""Several devices of JAX for one update: its rows are laid out over them, and everything else is on
-each. XLA's partitioner puts the sums over all rows in, so that an update is what it is on one
-device, but for the order in which numbers are added.
+"""Updates on several JAX devices: rows are divided among the devices, everything else is
+replicated. XLA's partitioner inserts the sums over all rows, so that an update equals that of one
+device except for the order of summation.
 
-Rows are divided at the head of an update. Where they are steps of sequences, time first, they are
-divided at each network instead: XLA has no layout for every S-th of the rows [L * S] of S
-sequences, and would compute all of them on each device."""
+Rows are divided at the start of an update. Time-major steps of sequences are divided at each
+network instead: XLA has no layout for every S-th of the rows [L * S] of S sequences, and would
+compute all of them on each device.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +24,22 @@ HOST = "xla_force_host_platform_device_count"
 
 
 def make_host_devices(count: int) -> None:
-    """Before jax starts: has it make so many devices of the processor. Without effect afterwards,
-    and where XLA_FLAGS says how many."""
+    """Make JAX create this number of CPU devices. No effect after JAX has started, or if XLA_FLAGS
+    sets the number."""
     if HOST in os.environ.get("XLA_FLAGS", "") or jax.config.jax_num_cpu_devices >= count:
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # it has started: `JaxLayout` looks how many there are
+    except RuntimeError:  # already started: `JaxLayout` checks their number
         return
 
 
 class JaxLayout(sharding.Devices):
-    """Where the arrays of a call of updates are: `count` devices, each with all weights. XLA
+    """The placement of arrays for a call of updates on `count` devices, each with all weights. XLA
     divides the rows."""
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
-        """setting: what the user calls the count."""
+        """setting: the name that the user knows the count by."""
         there = jax.local_devices(backend="cpu" if device == "cpu" else None)
         if len(there) < count:
             fix = (
@@ -50,7 +51,8 @@ class JaxLayout(sharding.Devices):
 
     @classmethod
     def of(cls, given: object, coordinator: None = None) -> JaxLayout:
-        """Of the devices of a user's Mesh; or of so many. SettingError for anything else."""
+        """Create a layout of the devices of a user's Mesh, or of a number of devices. Raises
+        SettingError for anything else."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
             return cls("cpu" if jax.default_backend() == "cpu" else "cuda", given, "strategy")
@@ -61,7 +63,7 @@ class JaxLayout(sharding.Devices):
         return layout
 
     def fits(self, given: object) -> bool:
-        """Whether it is of what a user gave."""
+        """True if the layout matches the user's strategy."""
         return given == self.count or (
             isinstance(given, Mesh) and list(given.devices.flat) == self._devices
         )
@@ -69,16 +71,16 @@ class JaxLayout(sharding.Devices):
     def _spread(self, devices: list[jax.Device]) -> None:
         mesh = Mesh(np.array(devices), (ROWS,))
         self.count, self._devices = len(devices), devices
-        self._even = False  # whether the sequences of the update that is traced divide evenly
+        self._even = False  # whether the sequences of the traced update divide evenly
         self.everywhere = NamedSharding(mesh, PartitionSpec())
         self._first = NamedSharding(mesh, PartitionSpec(ROWS))
         self._second = NamedSharding(mesh, PartitionSpec(None, ROWS))
-        # what was left in a variable, and the arrays on all devices that it is the first of
+        # by variable: the array left in it, and the replicated array that it is the first shard of
         self._kept: dict[int, tuple[Array, Array]] = {}
 
     def divide(self, b: Batch) -> Batch:
-        """At the head of an update: a batch whose rows [B, ...] are laid out over the devices.
-        Where they do not divide evenly, every device has all of them."""
+        """At the start of an update, divide the rows [B, ...] of a batch among the devices. If they
+        do not divide evenly, every device has all of them."""
         self._even = leaves(b)[0].shape[0] % self.count == 0
         return b if self.time_first else tree_map(self._laid, b)
 
@@ -88,12 +90,12 @@ class JaxLayout(sharding.Devices):
         return x
 
     def share(self, x: Array) -> Array:
-        """Within an update: has x on each device."""
+        """Within an update, replicate x on all devices."""
         return jax.lax.with_sharding_constraint(x, self.everywhere)
 
     def call(self, model: keras.Model, x: Tree, training: bool) -> Array:
-        """Within an update: the output of a model for rows; where they are time first, each device
-        computes its part of them."""
+        """Within an update, return the output of a model for rows. If they are time-major, each
+        device computes its part."""
         if not self.time_first or not self._even:
             return model(x, training=training)
         if isinstance(x, dict) and "state" in x:
@@ -101,7 +103,7 @@ class JaxLayout(sharding.Devices):
         return self.share(model(tree_map(self._laid, x), training=training))
 
     def _call_with_memory(self, model: keras.Model, x: dict[str, Tree], training: bool) -> Array:
-        """That of a network with a memory, for L steps of S sequences: each device follows its own
+        """Call a recurrent network on L steps of S sequences; each device processes its own
         sequences."""
         n, sequences = self.count, x["state"].shape[0]
 
@@ -122,14 +124,15 @@ class JaxLayout(sharding.Devices):
 
         state = self._laid(x["state"].reshape(n, -1, *x["state"].shape[1:]))
         out = jax.vmap(part)({**tree_map(apart, {**x, "state": ()}), "state": state})
-        if moved:  # batch norm, dropout: of all rows together, as on one device
+        if moved:  # batch norm, dropout: over all rows, as on one device
             return model(x, training=training)
         out = jax.numpy.moveaxis(out.reshape(n, -1, sequences // n, out.shape[-1]), 0, 1)
         return self.share(out.reshape(-1, out.shape[-1]))
 
     def put(self, data: Batch, rows: Array) -> Batch:
-        """The data of a call: batches [K, B, ...], whose rows are divided, where `rows` [K] say
-        which is of which update; or [N, ...], on each device, beside the rows [K, B] of each."""
+        """Place the data of a call: batches [K, B, ...], whose rows are divided if `rows` [K]
+        selects the batch of each update; or data [N, ...] with `rows` [K, B] per update, replicated
+        on each device."""
         whole = rows.ndim == 1 and not self.time_first
 
         def placed(x: Array) -> Array:
@@ -139,20 +142,20 @@ class JaxLayout(sharding.Devices):
         return tree_map(placed, data)
 
     def read(self, variables: list[Variable]) -> list[Array]:
-        """The variables' values on each device."""
+        """Return the variables' values, replicated on each device."""
         values = []
         for v in variables:
             first, everywhere = self._kept.get(id(v), (None, None))
-            written = v._value is not first  # since the last call
+            written = v._value is not first  # changed since the last call
             values.append(jax.device_put(v._value, self.everywhere) if written else everywhere)
         return values
 
     def write(self, variables: list[Variable], values: list[Array]) -> None:
-        """Leaves values that are on each device in the variables, as arrays of the first: whoever
-        reads them between calls, to act or to save, computes on one device."""
+        """Store replicated values in the variables as arrays of the first device: code that reads
+        them between calls, to act or to save, runs on one device."""
         for v, x in zip(variables, values, strict=True):
             v._value = x.addressable_data(0)
             self._kept[id(v)] = v._value, x
 
 
-LAYOUT = JaxLayout  # as `devices_of` finds it
+LAYOUT = JaxLayout  # looked up by `devices_of`

@@ -1,4 +1,4 @@
-"""A backend's updates within a larger function of JAX: collecting and learning in one call."""
+"""A backend's updates within a larger JAX function: data collection and learning in one call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 
 class Updates:
-    """K guarded updates as a pure function, the same as those of the backend's compiled call.
+    """K guarded updates as a pure function, identical to the backend's compiled call.
 
-    variables: of networks, targets and optimizers, in the order of `values` everywhere.
-    names: of the metrics, once it has been traced.
+    variables: those of networks, targets and optimizers, in the order of `values` everywhere.
+    names: names of the metrics, available after tracing.
     """
 
     def __init__(
@@ -31,12 +31,12 @@ class Updates:
     ) -> None:
         self._guarded, self._late = guarded, late
         self.variables, self.names = variables, names
-        self.options = options(pairs)  # of the compiler, for the function around it
+        self.options = options(pairs)  # compiler options for the enclosing function
 
     @contextmanager
     def scope(self, values: list[Array]) -> Iterator[Callable[[], list[Array]]]:
-        """While entered, the variables have these values; what is entered gives those that they
-        have by then."""
+        """Give the variables these values within the block. Yields a function that returns their
+        current values."""
         pairs = list(zip(self.variables, values, strict=True))
         before, KerasNetwork.traced = KerasNetwork.traced, True
         try:
@@ -48,12 +48,13 @@ class Updates:
     def __call__(
         self, values: list[Array], data: Batch, settings: dict[str, Array], rows: Array, live: Array
     ) -> tuple[list[Array], Array, Array]:
-        """Updates by the rows rows[k] of data [R, ...], by data [K, B, ...] where rows is None, or
-        each by all of data [B, ...] where rows is (); none of them where `live` is false, nor after
-        one that stopped or was not finite. Settings are [K] each.
+        """Make updates from the rows rows[k] of data [R, ...]; from data [K, B, ...] if rows is
+        None; or each from all of data [B, ...] if rows is (). Makes none if `live` is false, and
+        none after an update that stopped or was not finite. Settings are [K] each.
 
-        Returns (values, metrics [K, names], codes [K]: 0 made, 1 stopped, 2 + i not finite in the
-        i-th optimizer, -1 not run)."""
+        Returns (values, metrics [K, names], codes [K]: 0 made, 1 stopped, 2 + i not finite in
+        optimizer i, -1 not run).
+        """
 
         def one(carry: Tree, k: Tree) -> Tree:
             values, active = carry
@@ -71,10 +72,10 @@ class Updates:
         return values, metrics, codes
 
     def current(self) -> list[Array]:
-        """The variables' arrays."""
+        """Return the variables' arrays."""
         return [v._value for v in self.variables]
 
     def assign(self, values: list[Array]) -> None:
-        """Gives the variables arrays of their own."""
+        """Set the variables' arrays."""
         for v, x in zip(self.variables, values, strict=True):
             v._value = x

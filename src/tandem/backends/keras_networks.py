@@ -1,4 +1,4 @@
-"""Keras models, and variables beside them, for the backend interface; on TensorFlow or JAX."""
+"""Keras models and separate variables for the backend interface, on TensorFlow or JAX."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tandem.networks.plan import Plan, Weights
 from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, Variable
 
-# What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
+# TensorFlow- or JAX-specific functions. (Keras on torch uses the torch backend.)
 ENGINE: Any = importlib.import_module(f"tandem.backends.keras_{keras.backend.backend()}")
 ops = keras.ops
 
 
 class KerasNetwork(backend.Network):
-    """A Keras model, and its plan where all its layers are known."""
+    """A Keras model, and its plan if all layers are known."""
 
-    traced = False  # of all: whether they are being traced, so that weights are read as tracers
+    traced = False  # for all networks: True during tracing, when weights are read as tracers
 
     def __init__(
         self, name: str, model: keras.Model, plan: Plan | None, variables: dict[str, Variable]
@@ -37,7 +37,7 @@ class KerasNetwork(backend.Network):
         self.unit = [v for n, v in variables.items() if is_unit(n)]  # see `networks.unit`
         self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         self.learning = False
-        self.layout: Any = None  # of the backend's devices, where they are several
+        self.layout: Any = None  # the backend's layout if it has several devices
         self._predict: Callable[[Tree], AnyArray] | None = None
         self._frozen: Callable[..., AnyArray] | None = None  # compiled once for all copies
 
@@ -56,7 +56,7 @@ class KerasNetwork(backend.Network):
 
     @property
     def _weights(self) -> dict[str, Variable]:
-        """The variables by the plan's names, else by position."""
+        """Variables by the plan's names, or by position without a plan."""
         return (
             self._named
             if self.plan is not None
@@ -76,7 +76,7 @@ class KerasNetwork(backend.Network):
 
     def copy_to(self, weights: Weights) -> None:
         for name, v in self._weights.items():
-            np.copyto(weights[name], np.asarray(v._value))  # `value` asks for scopes each time
+            np.copyto(weights[name], np.asarray(v._value))  # `value` looks up scopes each time
 
     def write(self, weights: Weights) -> None:
         if self.traced:
@@ -87,7 +87,7 @@ class KerasNetwork(backend.Network):
             models.write(self._weights, weights)
 
     def pairs(self, weights: Weights) -> list[tuple[Variable, Array]]:
-        """Each variable with its weights."""
+        """Return each variable with its weights."""
         return [(v, weights[n]) for n, v in self._weights.items()]
 
     def place(self, noise: dict[str, Array]) -> None:
@@ -110,7 +110,7 @@ class KerasNetwork(backend.Network):
 
 
 class KerasScalar(backend.Trained):
-    """One trained number."""
+    """A trainable scalar."""
 
     decays = False
 
@@ -131,7 +131,7 @@ class KerasScalar(backend.Trained):
 
 
 class KerasFreeVariable(KerasScalar):
-    """A variable of a user's agent beside its models."""
+    """A variable of a user's agent outside its models."""
 
     decays = True
 
@@ -141,7 +141,7 @@ class KerasFreeVariable(KerasScalar):
 
 
 class Raw:
-    """A variable of TensorFlow's, to be read and assigned to as one of Keras's."""
+    """A tf.Variable with the interface of a Keras variable."""
 
     trainable = False
 

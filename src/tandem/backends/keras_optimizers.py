@@ -18,14 +18,14 @@ from tandem.types import Array, JSONDict, Variable
 
 ops = keras.ops
 NUMBERS = {"weight_decay": "weight_decay", "beta1": "beta_1", "beta2": "beta_2"}  # Keras's names
-TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
+TOGETHER = 2**14  # size below which weights are optimized together as one vector
 
 
 class KerasOptimizer:
-    """Gradient descent on vectors: one for each large weight, and one for all small ones together.
-    Keras's own optimizers take weights one by one, for which XLA compiles half a second longer and
-    a SAC update takes a tenth longer; and its Adam and RMSProp add epsilon elsewhere than the
-    papers and torch."""
+    """Gradient descent on vectors: one per large weight, and one for all small weights together.
+    Keras's optimizers process weights one by one, which takes XLA half a second longer to compile
+    and makes a SAC update 10% slower; and its Adam and RMSProp add epsilon in a different place
+    than the papers and torch."""
 
     def __init__(self, name: str, networks: list[Any]) -> None:
         self.name, self.networks = name, networks
@@ -40,10 +40,10 @@ class KerasOptimizer:
         )
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
         self.variables: list[Variable] = []
-        self.weight_decay = 0.0  # times the step size
+        self.weight_decay = 0.0  # multiplied by the step size
 
     def _vectors(self, name: str, value: float) -> list[Variable]:
-        """A variable for each vector, in the optimizer's state."""
+        """Create a variable per vector in the optimizer's state."""
         vectors = [
             keras.Variable(
                 np.full(sum(sizes), value, np.float32),
@@ -56,7 +56,7 @@ class KerasOptimizer:
         return vectors
 
     def vectors(self, gradients: list[Array]) -> list[Array]:
-        """The gradients of all weights as this optimizer's vectors."""
+        """Convert the gradients of all weights to this optimizer's vectors."""
         flat = [ops.reshape(g, (-1,)) for g in gradients]
         return [
             ops.concatenate([flat[i] for i in group]) if len(group) > 1 else flat[group[0]]
@@ -64,7 +64,7 @@ class KerasOptimizer:
         ]
 
     def parts(self, gradient: Array) -> list[Array]:
-        """One vector [size] as a gradient for each weight."""
+        """Split a vector [size] into one gradient per weight."""
         ends = list(accumulate(math.prod(v.shape) for v in self.trained))
         return [
             ops.reshape(gradient[a:b], v.shape)
@@ -72,7 +72,7 @@ class KerasOptimizer:
         ]
 
     def apply(self, gradients: list[Array], learning_rate: Array) -> None:
-        """Moves the weights against such vectors."""
+        """Move the weights against the gradient vectors."""
         self.begin()
         for k, (group, sizes) in enumerate(zip(self._groups, self._sizes, strict=True)):
             change = learning_rate * self.direction(k, gradients[k])
@@ -88,16 +88,16 @@ class KerasOptimizer:
                 at += size
 
     def begin(self) -> None:
-        """Before the directions of an update."""
+        """Prepare for the directions of an update."""
 
     def direction(self, k: int, gradient: Array) -> Array:
-        """Where the k-th vector goes, for a step of 1; plain descent."""
+        """Return the direction of vector k for step size 1: here the gradient."""
         return gradient
 
 
 class KerasAdam(KerasOptimizer):
-    """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; weights decay as in Loshchilov & Hutter 2019,
-    arXiv:1711.05101, algorithm 2."""
+    """Adam (Kingma & Ba 2015, arXiv:1412.6980, algorithm 1), with weight decay as in Loshchilov &
+    Hutter 2019, arXiv:1711.05101, algorithm 2."""
 
     def __init__(
         self,
@@ -123,19 +123,19 @@ class KerasAdam(KerasOptimizer):
     def direction(self, k: int, gradient: Array) -> Array:
         first, second, t = self.first[k], self.second[k], ops.cast(self.updates.value, "float32")
         first.assign(first.value * self.beta1 + gradient * (1.0 - self.beta1))
-        # Bracketed so that XLA does not share the square with the gradient's norm: it would write
-        # it down and read it again.
+        # Parenthesized so that XLA does not share the square with the gradient's norm: it would
+        # write it to memory and read it back.
         second.assign(second.value * self.beta2 + gradient * (gradient * (1.0 - self.beta2)))
         root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
 
 
 class KerasRAdam(KerasAdam):
-    """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
+    """RAdam (Liu et al. 2020, arXiv:1908.03265, algorithm 2)."""
 
     def __init__(self, name: str, networks: list[Any], **options: float) -> None:
         super().__init__(name, networks, **options)
-        # of float64, since float32 cannot tell the first ones; behind the last it is 1
+        # computed in float64, since float32 cannot resolve the first ones; after the last it is 1
         last = max(1, math.ceil(-36 / math.log(self.beta2)))
         self.factors = rectification(np.arange(1, last + 1), self.beta2)
 
@@ -148,7 +148,7 @@ class KerasRAdam(KerasAdam):
 
 
 class KerasRMSProp(KerasOptimizer):
-    """Mnih et al. 2016, arXiv:1602.01783, supplement; the mean square begins at 1."""
+    """RMSProp (Mnih et al. 2016, arXiv:1602.01783, supplement); the mean square starts at 1."""
 
     def __init__(
         self, name: str, networks: list[Any], decay: float = 0.99, epsilon: float = 1e-5
@@ -164,7 +164,7 @@ class KerasRMSProp(KerasOptimizer):
 
 
 class KerasGradientRecorder(KerasOptimizer):
-    """Keeps the gradient of all weights as one vector, and moves nothing."""
+    """Stores the gradient of all weights as one vector and changes no weight."""
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
         super().__init__(name, networks)
@@ -182,8 +182,7 @@ class KerasGradientRecorder(KerasOptimizer):
 
 
 class KerasOptimizerCopy(KerasOptimizer):
-    """A copy of an optimizer of Keras's, with its own step size and whatever else it was made
-    with."""
+    """A copy of a Keras optimizer, with the original's step size and other arguments."""
 
     def __init__(self, name: str, networks: list[Any], given: keras.optimizers.Optimizer) -> None:
         super().__init__(name, networks)
@@ -195,9 +194,9 @@ class KerasOptimizerCopy(KerasOptimizer):
                 "give a Keras optimizer, such as keras.optimizers.Adam(learning_rate=3e-4).",
             )
         if isinstance(given, keras.optimizers.LossScaleOptimizer):
-            given = given.inner_optimizer  # what overflows, or is 0, in float16 is not in float32
+            given = given.inner_optimizer  # what over- or underflows in float16 does not in float32
         self.inner = _copied(given)
-        # no part of its configuration
+        # not part of its configuration
         undecayed = getattr(given, "_exclude_from_weight_decay_pattern", None)
         if undecayed is not None:
             self.inner.exclude_from_weight_decay(var_names=[undecayed.pattern])
@@ -215,8 +214,8 @@ class KerasOptimizerCopy(KerasOptimizer):
 
 
 def options(optimizer: keras.optimizers.Optimizer) -> JSONDict:
-    """Its configuration, with a schedule or function as its learning rate as it is: Keras finds
-    only registered classes by their names."""
+    """Return the optimizer's configuration, with a learning rate schedule or function as an object:
+    Keras finds only registered classes by name."""
     own, rate = vars(optimizer), optimizer._learning_rate
     if not callable(rate):
         return dict(optimizer.get_config())
@@ -228,10 +227,10 @@ def options(optimizer: keras.optimizers.Optimizer) -> JSONDict:
 
 
 def _copied(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """A new optimizer of the same kind and configuration."""
+    """Return a new optimizer of the same type and configuration."""
     try:
         return type(given).from_config(options(given))
-    except Exception as error:  # whatever its own class raises
+    except Exception as error:  # its class may raise anything
         kind = type(given).__name__
         raise SettingError(
             f"optimizer= is a {kind} that cannot be copied: {error}",
@@ -241,7 +240,7 @@ def _copied(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 class KerasOptimizerWrapper:
-    """A user's own optimizer of Keras's: itself, not a copy."""
+    """A user's Keras optimizer: itself, not a copy."""
 
     def __init__(
         self, name: str, optimizer: keras.optimizers.Optimizer, weights: list[Variable]
@@ -256,14 +255,14 @@ class KerasOptimizerWrapper:
             optimizer = optimizer.inner_optimizer
         self.name, self.inner, self._weights = name, optimizer, weights
         self.trained: list[Variable] = []
-        # numbers of its that an update is given as inputs, by the names of `numbers`
+        # hyperparameters passed to an update as inputs, by the names of `numbers`
         self.inputs: dict[str, Array] = {}
         self.look()
         self.variables = list(optimizer.variables)
 
     def look(self) -> bool:
-        """Finds its weights: those that are frozen are not trained, as long as they are. Whether
-        they are others now."""
+        """Find its weights, without those that are currently frozen. Return whether they have
+        changed."""
         trained, optimizer, name = [v for v in self._weights if v.trainable], self.inner, self.name
         if not trained:
             raise SettingError(
@@ -277,7 +276,7 @@ class KerasOptimizerWrapper:
             optimizer.build(trained)
         elif {id(v) for v in trained} - {
             id(v) for v in optimizer._trainable_variables
-        }:  # Keras takes in no more of them
+        }:  # Keras cannot add weights later
             raise SettingError(
                 f"the optimizer {name} has already trained other weights, or these were frozen "
                 "when it started.",
@@ -292,11 +291,12 @@ class KerasOptimizerWrapper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to give back: the variables are its own."""
+        """Do nothing: the variables belong to the optimizer."""
 
     def apply(self, gradients: list[Array], layout: Any = None, fine: Array = True) -> None:
-        """A step against the gradients of `trained`, by its numbers or by those in `inputs`; with a
-        `layout` of several devices, on all of them. fine: whether the update is."""
+        """Make a step against the gradients of `trained`, with its hyperparameters or those in
+        `inputs`; with a `layout` of several devices, on all of them. fine: whether the update is
+        valid."""
         own = vars(self.inner)
         before = {NUMBERS[n]: own[NUMBERS[n]] for n in self.inputs}
         own.update({NUMBERS[n]: x for n, x in self.inputs.items()})
@@ -309,8 +309,8 @@ class KerasOptimizerWrapper:
             own.update(before)
 
     def numbers(self, name: str) -> list[float]:
-        """Its "lr", "weight_decay", "beta1" or "beta2", in a list; an empty one where it has none,
-        or a schedule."""
+        """Return its "lr", "weight_decay", "beta1" or "beta2" in a list, or [] if it has none or a
+        schedule."""
         if name == "lr":
             rate = self.inner._learning_rate
             return [float(host(rate))] if isinstance(rate, keras.Variable) else []
@@ -318,7 +318,7 @@ class KerasOptimizerWrapper:
         return [float(x)] if isinstance(x, (int, float)) else []
 
     def set_numbers(self, name: str, values: list[float]) -> None:
-        """Gives it that one; what is compiled sees it where it is an input, as "lr" always is."""
+        """Set that value. Compiled code sees it if it is an input, as "lr" always is."""
         (value,) = values
         if name == "lr":
             self.inner.learning_rate = value
@@ -326,8 +326,8 @@ class KerasOptimizerWrapper:
             setattr(self.inner, NUMBERS[name], value)
 
     def settings(self) -> JSONDict:
-        """Its class, its numbers (momenta, decay; the learning rate is among its
-        variables), and how many variables it has, as JSON data."""
+        """Return its class, its numbers (momenta, decay; the learning rate is one of its variables)
+        and its number of variables, as JSON data."""
         numbers = {
             n: x
             for n, x in options(self.inner).items()
@@ -341,8 +341,8 @@ class KerasOptimizerWrapper:
         }
 
     def adjust(self, settings: JSONDict) -> None:
-        """Takes such numbers over. ValueError where the optimizer that they are of had other
-        variables."""
+        """Set the numbers from `settings`. Raises ValueError if their optimizer had a different
+        number of variables."""
         if settings["variables"] != len(self.variables):
             raise ValueError(
                 f"its {settings['kind']} has {settings['variables']} variables, this one "
@@ -353,8 +353,8 @@ class KerasOptimizerWrapper:
 
 
 def _move_into_scope(optimizer: keras.optimizers.Optimizer) -> None:
-    """Recreates, in place, an optimizer that was made outside of the scope of TensorFlow's strategy
-    that is entered, where its variables could not be used."""
+    """Recreate in place an optimizer that was created outside the current TensorFlow strategy's
+    scope, where its variables could not be used."""
     made_in = getattr(optimizer, "_distribution_strategy", None)  # None on JAX
     if made_in is not None and made_in is not sys.modules["tensorflow"].distribute.get_strategy():
         vars(optimizer).update(vars(type(optimizer).from_config(optimizer.get_config())))

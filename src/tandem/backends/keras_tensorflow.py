@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def choose_device(device: str, threads: int) -> str:
-    """The device to use, "cpu" or "cuda", for one of "auto", "cpu" and "cuda"; and the threads of
-    one operation."""
+    """Return "cpu" or "cuda" for "auto", "cpu" or "cuda", and set the number of threads per
+    operation."""
     gpu = bool(tf.config.list_physical_devices("GPU"))
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -30,22 +30,22 @@ def choose_device(device: str, threads: int) -> str:
     except RuntimeError:
         if gpu and device == "cpu":
             raise
-        # TensorFlow has started already: its threads are as they were set then
+        # TensorFlow has already started and keeps its number of threads
     if device == "cuda" and not gpu:
         raise no_gpu("tensorflow")
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
 def close() -> None:
-    """Frees what TensorFlow keeps of operations on variables that are gone, as Keras does when it
-    clears a session."""
+    """Free TensorFlow's cached kernels of deleted variables, as Keras does when it clears a
+    session."""
     context.context().clear_kernel_cache()
 
 
 def compiled_function(
     function: Callable[..., Tree], variables: list[Variable]
 ) -> Callable[..., Tree]:
-    """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
+    """Compile a function of arrays to a graph without gradients, from NumPy to NumPy."""
     compiled: dict[object, Callable[..., Tree]] = {}
 
     def run(*xs: Tree) -> Tree:
@@ -61,7 +61,7 @@ def compiled_function(
 
 
 def forward(model: keras.Model) -> Callable[[Tree], Array]:
-    """The model in inference mode, compiled."""
+    """Compile the model in inference mode."""
     return tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
 
 
@@ -71,8 +71,8 @@ def gradients(
     groups: list[list[Variable]],
     variables: list[Variable],
 ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
-    """(losses, aux, gradients of each group by its own loss, or by the only one); other variables
-    move as the forward pass moves them."""
+    """Return (losses, aux, gradients of each group by its own loss, or by the only one). Other
+    variables receive the forward pass's assignments."""
     values = [[v.value for v in group] for group in groups]
     with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
         for v in (v for group in values for v in group):
@@ -81,7 +81,7 @@ def gradients(
     by = loss_values if len(loss_values) == len(groups) else loss_values * len(groups)
     zero = tf.UnconnectedGradients.ZERO
     taped = [
-        # those of an Embedding's weights as full tensors, too
+        # also converts the sparse gradients of Embedding weights
         [tf.convert_to_tensor(g) for g in tape.gradient(x, group, unconnected_gradients=zero)]
         for x, group in zip(by, values, strict=True)
     ]
@@ -89,7 +89,7 @@ def gradients(
 
 
 def value_and_gradient(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    """f(x) and its gradient."""
+    """Return f(x) and its gradient."""
     with tf.GradientTape() as tape:
         tape.watch(x)
         value = f(x)
@@ -97,7 +97,7 @@ def value_and_gradient(f: Callable[[Array], Array], x: Array) -> tuple[Array, Ar
 
 
 def hessian_product(f: Callable[[Array], Array], x: Array, v: Array) -> Array:
-    """The second derivative of f at x, times v."""
+    """Return the second derivative of f at x, times v."""
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -108,14 +108,15 @@ def hessian_product(f: Callable[[Array], Array], x: Array, v: Array) -> Array:
 
 
 def repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
-    """`body` applied `count` times."""
+    """Apply `body` `count` times."""
     return tf.while_loop(
         lambda k, s: k < count, lambda k, s: (k + 1, body(s)), (tf.constant(0), state)
     )[1]
 
 
 def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
-    """(accepted, found) of the first of `count` attempts that is accepted, or of the last one."""
+    """Return (accepted, found) of the first accepted of `count` attempts, or of the last
+    attempt."""
     return tf.while_loop(
         lambda k, state: tf.logical_and(k < count, tf.logical_not(state[0])),
         lambda k, state: (k + 1, attempt(k)),
@@ -126,8 +127,8 @@ def first(count: int, attempt: Callable[[Array], Tree]) -> Tree:
 def choose(
     flag: Array, done: Callable[[], Tree], idle: Callable[[], Tree], variables: list[Variable]
 ) -> Tree:
-    """`done()` where the flag is true, else `idle()`; only the one is computed. `done` may assign
-    to `variables`."""
+    """Return `done()` if the flag is true, else `idle()`; only one of them is computed. `done` may
+    assign to `variables`."""
     return tf.cond(flag, done, idle)
 
 
@@ -139,14 +140,16 @@ def many(
     shared: bool = False,
     layout: TensorFlowLayout | None = None,
 ) -> Callable[..., Tree]:
-    """A function of (data, settings [K], rows [K, ...], live [K]), in one structure each time, that
-    makes K guarded updates of `variables`, each followed by `late(keep)`; without `jit` a graph
-    that XLA does not compile. With a `layout` of several devices XLA compiles the gradients of
-    their parts instead: a program of its lives on one device.
+    """Return a function of (data, settings [K], rows [K, ...], live [K]), always with the same
+    structure, that makes K guarded updates of `variables`, each followed by `late(keep)`.
 
-    They are one loop; but one call each where the variables hold a convolution's kernel (the
-    only ones of four axes) and the processor is the device: inside of a loop XLA makes
-    convolutions there some twenty times slower."""
+    Without `jit`, the graph is not compiled by XLA. With a `layout` of several devices, XLA
+    compiles only the gradients of their parts, since an XLA program runs on one device.
+
+    The updates are one loop, but one call each if the variables include a convolution kernel (the
+    only weights with four axes) and the device is the CPU: inside a loop, XLA makes convolutions
+    there about twenty times slower.
+    """
     jit = jit and layout is None
     kernels = layout is None and any(len(v.shape) == 4 for v in variables)
     apart = kernels and not tf.config.list_logical_devices("GPU")
@@ -161,7 +164,7 @@ def many(
             return guarded(b, tf.logical_and(active, live[k]))
 
         def kept(k: Array, active: Array) -> Tree:
-            """`one`, with the old values where they are to be kept."""
+            """Run `one`, and restore the old values unless the update is kept."""
             old = [tf.identity(v.value) for v in variables]
             out, code, keep = one(k, active)
             for v, o in zip(variables, old, strict=True):
@@ -177,7 +180,7 @@ def many(
         if apart:
             out, code, _ = kept(0, tf.constant(True))
             return keras.tree.map_structure(lambda x: x[None], (out, code))
-        # structure and shapes, found by tracing an update into a graph that is never run
+        # structure and shapes, from tracing an update into a graph that never runs
         trace = tf.function(lambda: one(0, tf.constant(True))[:2], autograph=False)
         spec = trace.get_concrete_function().structured_outputs
         arrays = [
@@ -223,10 +226,9 @@ SMALL = 2**20  # bytes
 def _packed(
     f: Callable[..., Tree], tree: Tree, arrays: list[Array], jit: bool
 ) -> Callable[[list[Array]], Tree]:
-    """`f(*tree)` compiled for the shapes of `arrays`, the leaves of `tree`, as a function of such
-    arrays. Small ones travel
-    together: TensorFlow takes longer to look at an argument than to copy it (a tenth of a call
-      of one SAC update)."""
+    """Compile `f(*tree)` for the shapes of `arrays`, the leaves of `tree`, as a function of such
+    arrays. Small ones are passed concatenated: TensorFlow takes longer to inspect an argument than
+    to copy it (10% of a call for one SAC update)."""
     together: dict[object, list[int]] = {}
     for i, x in enumerate(arrays):
         together.setdefault(x.dtype if x.nbytes <= SMALL else i, []).append(i)

@@ -1,6 +1,6 @@
-"""Several devices of TensorFlow for one update: each takes the gradient of its own rows, and one
-all-reduce adds them up to that of the batch. Everything else of an update is made of the whole
-gradient, on the first device, which has all variables."""
+"""Updates on several TensorFlow devices: each computes the gradient of its own rows, and one
+all-reduce adds them up to the gradient of the batch. The rest of an update uses the whole gradient
+on the first device, which has all variables."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from tandem.backends.backend import Losses
 from tandem.errors import SettingError
 from tandem.types import Array, Batch, Tree, Variable
 
-GOLDEN = 0x9E3779B9  # between the seeds of two devices
+GOLDEN = 0x9E3779B9  # offset between the seeds of two devices
 
 
 def make_host_devices(count: int) -> None:
-    """Before TensorFlow starts: has it make so many devices of the processor. Without effect
-    afterwards, and where a program has said how many."""
+    """Make TensorFlow create this number of CPU devices. No effect after TensorFlow has started, or
+    if the program has set the number."""
     (processor,) = tf.config.list_physical_devices("CPU")
     if tf.config.get_logical_device_configuration(processor) is not None:
         return
     parts = [tf.config.LogicalDeviceConfiguration()] * count
     try:
         tf.config.set_logical_device_configuration(processor, parts)
-    except RuntimeError:  # it has started: `TensorFlowLayout` looks how many there are
+    except RuntimeError:  # already started: `TensorFlowLayout` checks their number
         return
 
 
 class TensorFlowLayout(sharding.Devices):
-    """The `count` devices among which the rows of updates are divided."""
+    """The `count` devices that share the rows of updates."""
 
     divides_rows = True
 
     strategy: tf.distribute.Strategy
-    of_user = False  # whether it is: then networks and optimizers were made in its scope
+    of_user = False  # whether the user made the strategy, and networks and optimizers in its scope
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
-        """setting: what the user calls the count."""
+        """setting: the name that the user knows the count by."""
         kind = "CPU" if device == "cpu" else "GPU"
         there = tf.config.list_logical_devices(kind)
         if len(there) < count:
@@ -50,7 +50,7 @@ class TensorFlowLayout(sharding.Devices):
                 f"[tf.config.LogicalDeviceConfiguration()] * {count}) where your program begins"
             )
             raise too_few("tensorflow", device, count, len(there), fix, setting)
-        # on processors there is nothing to be gained from several sums at once
+        # on CPUs, several concurrent sums have no benefit
         options = {"cross_device_ops": tf.distribute.ReductionToOneDevice()}
         self.strategy = tf.distribute.MirroredStrategy(
             [f"{kind}:{i}" for i in range(count)], **(options if device == "cpu" else {})
@@ -61,8 +61,8 @@ class TensorFlowLayout(sharding.Devices):
     def of(
         cls, given: object, coordinator: tf.distribute.coordinator.ClusterCoordinator | None = None
     ) -> TensorFlowLayout:
-        """Of a user's strategy; or of so many devices. SettingError for anything else.
-        coordinator: the user's own, of a ParameterServerStrategy."""
+        """Create a layout from a user's strategy or a number of devices. Raises SettingError for
+        anything else. coordinator: the user's coordinator of a ParameterServerStrategy."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
             return cls(keras_tensorflow.choose_device("auto", 1), given, "strategy")
@@ -88,18 +88,18 @@ class TensorFlowLayout(sharding.Devices):
         return layout
 
     def fits(self, given: object) -> bool:
-        """Whether it is of what a user gave."""
+        """True if the layout matches the user's strategy."""
         return given is self.strategy if self.of_user else given == self.count
 
     def scope(self) -> AbstractContextManager[object]:
-        """In which a user's networks are trained."""
+        """Return the scope in which a user's networks are trained."""
         return self.strategy.scope() if self.of_user else nullcontext()
 
     def check(
         self, variables: Iterable[Variable], optimizers: Iterable[keras.optimizers.Optimizer]
     ) -> None:
-        """SettingError where a variable, or an optimizer that has trained, was made outside of the
-        scope of the user's strategy; and for a variable that only the first device could read."""
+        """Raise SettingError if a variable, or an optimizer that has trained, was created outside
+        the scope of the user's strategy, or if only the first device could read a variable."""
         known = self.strategy if self.of_user else None
         for v in variables:
             if known is None and self.count > 1 and not isinstance(v, keras.Variable):
@@ -115,11 +115,11 @@ class TensorFlowLayout(sharding.Devices):
                 raise _elsewhere(f"the optimizer {o.name!r}", known, None)
 
     def even(self, batch: Batch) -> bool:
-        """Whether the rows of a batch divide evenly."""
+        """True if the rows of a batch divide evenly."""
         return sharding.divides(batch, self.count, self.together)
 
     def parts(self, batch: Batch) -> int:
-        """Among how many devices the rows of a batch are divided."""
+        """Return the number of devices that share the rows of a batch."""
         return self.count if self.even(batch) else 1
 
     def apply(
@@ -129,13 +129,14 @@ class TensorFlowLayout(sharding.Devices):
         trained: list[Variable],
         fine: Array,
     ) -> None:
-        """A step of an optimizer of Keras's against gradients of the whole batch. One that was made
-        in the scope of the strategy steps on every device.
-        (What is not `fine` is undone later.)"""
+        """Make a step of a Keras optimizer against gradients of the whole batch. An optimizer
+        created in the scope of the strategy steps on every device. (If the update is not `fine`, it
+        is undone later.)"""
         if not self.of_user:
             optimizer.apply(gradients, trained)
             return
-        # it would clip each device's part, and then add the parts up: each device has the whole
+        # Keras would clip each device's part and then add the parts up, but each device has the
+        # whole
         optimizer._all_reduce_sum_gradients = lambda gradients: gradients
         try:
             self.strategy.run(lambda: optimizer.apply([tf.identity(g) for g in gradients], trained))
@@ -149,9 +150,9 @@ class TensorFlowLayout(sharding.Devices):
         groups: list[list[Variable]],
         variables: list[Variable],
     ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
-        """As `keras_tensorflow.gradients`, where the losses of parts add up; of a batch that does
-        not divide evenly on one device. Statistics that a forward pass moves are the means of the
-        parts'."""
+        """Return the result of `keras_tensorflow.gradients`, where the losses of the parts add up.
+        A batch that does not divide evenly is computed on one device. Statistics updated by the
+        forward pass are averaged over the parts."""
 
         def of(b: Batch) -> Tree:
             return keras_tensorflow.gradients(losses, b, groups, variables)
@@ -161,25 +162,25 @@ class TensorFlowLayout(sharding.Devices):
         return self._summed(of, batch, variables)
 
     def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
-        """The values for the parts of a batch, added up, of a function that reads `variables`."""
+        """Sum a function that reads `variables` over the parts of a batch."""
         return self._summed(lambda b: (of(b), {}, []), batch, variables)[0]
 
     def _summed(
         self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]
     ) -> tuple[Tree, dict[str, Array], list[list[Array]]]:
-        """(values, aux of each row, gradients) of a batch, whose parts give such: sums, and rows at
-        their places. All weights are handed to each device."""
+        """Return (values, aux of each row, gradients) of a batch from those of its parts: sums, and
+        rows in their original order. Each device receives all weights."""
         variables, before = _values(variables)
         seeds = [i for i, v in enumerate(variables) if v.dtype == "uint32"]
         shapes: list[Tree] = []
-        # variables that the forward pass moves: statistics, and whole numbers
+        # variables that the forward pass changes: statistics, and integers
         averaged: list[int] = []
         counted: list[int] = []
 
         @tf.function(jit_compile=True, autograph=False)
         def of_part(rank: Array) -> Tree:
             values = list(before)
-            for i in seeds:  # of dropout: each part has its own, and the first keeps it
+            for i in seeds:  # dropout seeds: each part has its own, the first part the original
                 dtype = values[i].dtype
                 values[i] = values[i] + tf.cast(rank, dtype) * tf.constant(GOLDEN, dtype)
             with keras.StatelessScope(list(zip(variables, values, strict=True))) as scope:
@@ -212,29 +213,29 @@ class TensorFlowLayout(sharding.Devices):
         return value, self._own(aux), grads
 
     def _shard(self, batch: Batch, rank: Array) -> Batch:
-        """The rows of a device."""
+        """Return the rows of a device."""
         return sharding.shard(batch, rank, self.count, self.together)
 
     def _spread(self, x: Array, rank: Array) -> Array:
-        """The results of a device for its rows, at their places among all."""
+        """Return a device's results for its rows, at their positions among all rows."""
         return sharding.spread(x, tf.one_hot(rank, self.count), self.together)
 
     def _own(self, aux: Tree) -> Tree:
-        """Of what is known of all rows, that of the batch's."""
+        """Return the part of `aux` for this process's batch from that of all rows."""
         return aux
 
 
-LAYOUT = TensorFlowLayout  # as `devices_of` finds it
+LAYOUT = TensorFlowLayout  # looked up by `devices_of`
 
 
 def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:
-    """Those of Keras's, and their values, of whichever device."""
+    """Return the Keras variables among these, and their values from any device."""
     known = [v for v in variables if isinstance(v, keras.Variable)]
     return known, [tf.identity(v.value) for v in known]
 
 
 def _alone(of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
-    """The result of `of` for all of a batch, on one device, where variables may be on several."""
+    """Return `of(batch)`, computed on one device although variables may be on several."""
     variables, before = _values(variables)
     with keras.StatelessScope(list(zip(variables, before, strict=True))) as scope:
         found = of(batch)
@@ -245,8 +246,8 @@ def _alone(of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable])
 
 
 def check_alone(variables: Iterable[Variable]) -> None:
-    """SettingError for variables that were made in a strategy's scope: they are on all its
-    devices, and can be moved only there."""
+    """Raise SettingError for variables created in a strategy's scope: they are on all its devices,
+    and can be changed only there."""
     for v in variables:
         if (strategy := _strategy_of(v)) is not None:
             raise SettingError(
@@ -259,16 +260,16 @@ def check_alone(variables: Iterable[Variable]) -> None:
 
 
 def _strategy_of(variable: Variable) -> tf.distribute.Strategy | None:
-    """The strategy in whose scope a variable was made; None without one."""
+    """Return the strategy in whose scope a variable was created, or None."""
     inner = getattr(variable, "_value", variable)
     strategy = getattr(inner, "_distribute_strategy", None)
-    # one on a server is wrapped once more
+    # a variable on a server has another wrapper
     within = getattr(inner, "_v", None) if strategy is None else None
     return getattr(within, "_distribute_strategy", None) if within is not None else strategy
 
 
 def _elsewhere(what: str, strategy: object, other: object) -> SettingError:
-    """The error for what was not made in the scope of the strategy that it is to be used with."""
+    """Return the error for an object that was not created in the scope of its strategy."""
     where = "outside strategy.scope()" if other is None else "in another strategy's scope"
     if strategy is None:
         fix = "give that strategy instead of a number."

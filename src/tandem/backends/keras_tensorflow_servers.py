@@ -1,5 +1,5 @@
-"""Updates that TensorFlow's workers make by themselves, of variables on parameter servers: this
-process, the coordinator, hands them the mini-batches."""
+"""Asynchronous updates by TensorFlow workers, with variables on parameter servers. This process,
+the coordinator, sends them the minibatches."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
-PAUSE = 0.1  # seconds between two looks whether a server listens
+PAUSE = 0.1  # seconds between checks whether a server listens
 
 
 class ServerLayout(TensorFlowLayout):
-    """Workers that take gradients of whole mini-batches, each at its own time, and move the
-    variables on the servers."""
+    """Workers that compute gradients of whole minibatches asynchronously and update the variables
+    on the servers."""
 
     asynchronous = True
 
@@ -33,7 +33,7 @@ class ServerLayout(TensorFlowLayout):
         coordinator: tf.distribute.coordinator.ClusterCoordinator | None = None,
     ) -> None:
         self.strategy, self.of_user = strategy, True
-        self.count = 1  # a mini-batch is one worker's
+        self.count = 1  # each minibatch belongs to one worker
         self.coordinator = coordinator or tf.distribute.coordinator.ClusterCoordinator(strategy)
 
     def gradients(
@@ -43,7 +43,8 @@ class ServerLayout(TensorFlowLayout):
         groups: list[list[Variable]],
         variables: list[Variable],
     ) -> tuple[list[Array], dict[str, Array], list[list[Array]]]:
-        """As `keras_tensorflow.gradients`, on the worker that the update was given to."""
+        """Return the result of `keras_tensorflow.gradients`, computed on the worker that received
+        the update."""
         known = [v for v in variables if isinstance(v, keras.Variable)]
         moved: list[int] = []
 
@@ -69,8 +70,8 @@ class ServerLayout(TensorFlowLayout):
         trained: list[Variable],
         fine: Array = True,
     ) -> None:
-        """A step of an optimizer of Keras's, where the update is `fine`. Old values are never put
-        back: other workers have moved them meanwhile."""
+        """Make a step of a Keras optimizer if the update is `fine`. Old values are never restored,
+        since other workers may have changed the variables meanwhile."""
 
         def move() -> Array:
             self.strategy.run(lambda: optimizer.apply(gradients, trained))
@@ -79,8 +80,8 @@ class ServerLayout(TensorFlowLayout):
         tf.cond(fine, move, lambda: tf.constant(False))
 
     def many(self, guarded: Guarded) -> Callable[..., Tree]:
-        """As `keras_tensorflow.many`, where each update is handed to a worker, and all are made
-        when it returns."""
+        """Return the function of `keras_tensorflow.many`, with each update scheduled on a worker.
+        All updates are complete when it returns."""
         known: dict[object, Callable[..., Tree]] = {}
 
         def compiled(tree: Tree, arrays: list[Array]) -> Callable[..., Tree]:
@@ -115,8 +116,8 @@ class ServerLayout(TensorFlowLayout):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """WorkerError where a server is lost meanwhile. (What a lost worker had is given to
-        another.)"""
+        """Raise WorkerError if a server is lost in the block. (The updates of a lost worker are
+        given to another.)"""
         try:
             yield
         except tf.errors.UnavailableError as error:
@@ -128,8 +129,8 @@ class ServerLayout(TensorFlowLayout):
 
 
 def wait_for(jobs: dict[str, list[str]], patience: float) -> None:
-    """Waits until each address ("host:port") of the workers and servers listens. WorkerError that
-    names one which does not within `patience` seconds."""
+    """Wait until each address ("host:port") of the workers and servers listens. Raises a
+    WorkerError that names one which does not within `patience` seconds."""
     until = time.monotonic() + patience
     for kind in ("ps", "worker"):
         for i, address in enumerate(jobs.get(kind, ())):
@@ -158,7 +159,7 @@ def strategy_when_ready(
     patience: float,
     arguments: dict[str, object],
 ) -> tf.distribute.ParameterServerStrategy:
-    """A ParameterServerStrategy, once its servers listen."""
+    """Return a ParameterServerStrategy once its servers listen."""
     resolver = resolver or tf.distribute.cluster_resolver.TFConfigClusterResolver()
     wait_for(resolver.cluster_spec().as_dict(), patience)
     return tf.distribute.ParameterServerStrategy(resolver, **arguments)

@@ -1,5 +1,5 @@
-"""Several processes with TensorFlow that learn together under a MultiWorkerMirroredStrategy: each
-has rows of its own for an update, and all make the same step."""
+"""Several TensorFlow processes that learn together under a MultiWorkerMirroredStrategy: each has
+its own rows for an update, and all make the same step."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LOST = (
 
 
 class WorkerLayout(TensorFlowLayout):
-    """The devices of all workers; the rows of a batch are this worker's, and are divided among its
-    own."""
+    """The devices of all workers. A batch contains this worker's rows, which are divided among its
+    own devices."""
 
     by_rounds = True
 
@@ -50,8 +50,8 @@ class WorkerLayout(TensorFlowLayout):
         )
 
     def gather(self, values: Iterable[int]) -> AnyArray:
-        """Whole numbers of each worker, int64 [workers, values]. Waits for all of them; WorkerError
-        where one is lost."""
+        """Return integers from each worker, int64 [workers, values], after waiting for all of them.
+        Raises WorkerError if one is lost."""
         own = np.array(list(values), np.int64)
         table = np.zeros((self.workers, len(own)), np.int64)
         table[self.rank] = own
@@ -61,7 +61,7 @@ class WorkerLayout(TensorFlowLayout):
             return np.asarray(self._sum(tf.constant(table))) // self.here
 
     def share(self, variables: Iterable[Variable]) -> None:
-        """Gives all workers the first one's values."""
+        """Give all workers the first worker's values."""
         if self.workers == 1:
             return
         own = list(variables)
@@ -80,7 +80,7 @@ class WorkerLayout(TensorFlowLayout):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """WorkerError where workers lose each other meanwhile."""
+        """Raise WorkerError if workers lose each other in the block."""
         try:
             yield
         except LOST as error:
@@ -101,11 +101,11 @@ class WorkerLayout(TensorFlowLayout):
     # Rows
 
     def even(self, batch: Batch) -> bool:
-        """Whether the rows of a batch divide evenly among this worker's devices."""
+        """True if the rows of a batch divide evenly among this worker's devices."""
         return sharding.divides(batch, self.here, self.together)
 
     def parts(self, batch: Batch) -> int:
-        """Among how many devices the rows of all workers' batches are divided."""
+        """Return the number of devices that share the rows of all workers' batches."""
         return self.count
 
     def _shard(self, batch: Batch, rank: Array) -> Batch:
@@ -119,5 +119,5 @@ class WorkerLayout(TensorFlowLayout):
         return tf.concat([*before, own, *after], -1)
 
     def _own(self, aux: Tree) -> Tree:
-        """Of what is known of all workers' rows, that of this one's."""
+        """Return the part of `aux` for this worker's rows from that of all workers."""
         return {n: tf.split(x, self.workers, -1)[self.rank] for n, x in aux.items()}

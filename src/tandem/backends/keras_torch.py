@@ -1,5 +1,5 @@
-"""Keras models on PyTorch: there a Keras model is a torch module, so the torch backend trains it.
-Only making, calling, reading and writing networks differ."""
+"""Keras models on PyTorch. There a Keras model is a torch module, so the torch backend trains it.
+Only creating, calling, reading and writing networks differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tandem.types import AnyArray, Array, Tree, Variable
 
 
 class KerasTorchNetwork(TorchNetwork):
-    """A Keras model that is a torch module."""
+    """A Keras model as a torch module."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class KerasTorchNetwork(TorchNetwork):
     ) -> None:
         super().__init__(name, model, plan, device, {n: v.value for n, v in variables.items()})
         self._named = variables
-        # torch's own lists sort by names that are counted up
+        # torch's own lists sort by names, which contain counters
         self.weights = [v.value for v in model.trainable_variables]
-        # of dropout and the like: int32, [2]
+        # seeds of dropout and similar layers: int32, [2]
         self.seeds = [v.value for v in model.variables if v.name == "seed_generator_state"]
         self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         noise_ids = {id(t) for t in self.noise.values()}
@@ -43,7 +43,7 @@ class KerasTorchNetwork(TorchNetwork):
             for v in model.non_trainable_variables
             if "float" in v.dtype and id(v.value) not in noise_ids
         ]
-        self.rebinds = False  # Keras writes into its variables
+        self.rebinds = False  # Keras updates its variables in place
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
@@ -70,7 +70,7 @@ class KerasTorchNetwork(TorchNetwork):
 
 
 class KerasTorchBackend(TorchBackend):
-    """Keras 3 models with Keras running on torch; eager."""
+    """Keras 3 models with Keras on torch; eager."""
 
     framework = "keras-torch"
 
@@ -88,4 +88,4 @@ class KerasTorchBackend(TorchBackend):
                 v.value.copy_(v.constraint(v.value))
 
 
-BACKEND = KerasTorchBackend  # as `backends.make` finds it
+BACKEND = KerasTorchBackend  # looked up by `backends.make`

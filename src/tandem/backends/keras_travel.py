@@ -1,6 +1,6 @@
-"""Pickles of objects that hold Keras's: layers, models, optimizers, metrics and their variables.
-They are taken apart as other objects of Python are, so a model needs no get_config. Classes that
-cannot be imported travel by value."""
+"""Pickling of objects that contain Keras layers, models, optimizers, metrics and variables. They
+are pickled like other Python objects, so a model needs no get_config. Classes that cannot be
+imported are pickled by value."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tandem.backends.variables import host, read
 from tandem.types import AnyArray, JSONDict
 
 SAVEABLE = next(kind for kind in keras.Layer.__mro__ if kind.__name__ == "KerasSaveable")
-MADE_ANEW = ("build", "quantize")  # what a layer wraps when it is created
-OF_SCOPES = ("_distribute_strategy",)  # TensorFlow's, which cannot travel
+MADE_ANEW = ("build", "quantize")  # methods that a layer wraps on creation
+OF_SCOPES = ("_distribute_strategy",)  # TensorFlow's, cannot be pickled
 OF_VARIABLES = ("_constraint", "_regularizer", "_path", "_autocast", "_aggregation")
 
 
 def packed(*values: object) -> bytes:
-    """Returns values as a pickle, to be read where Keras runs on the same engine."""
+    """Pickle values, to be unpickled where Keras uses the same backend."""
     file = io.BytesIO()
     _Pickler(file).dump(values)
     return file.getvalue()
 
 
 def engine(devices: int = 1) -> Engine:
-    """Returns the engine of this process, with so many devices where it arrives."""
+    """Return the backend of this process, with this number of devices where it is unpickled."""
     running = keras.backend.backend()
     return Engine(next(name for name, engine in ENGINES.items() if engine == running), devices)
 
 
 class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, value: Any) -> object:
-        """How an object of Keras's is pickled; the others as cloudpickle does it."""
+        """Return how to pickle a Keras object; other objects as in cloudpickle."""
         kind = type(value)
-        if isinstance(value, keras.optimizers.Optimizer):  # knows variables by their addresses
+        if isinstance(value, keras.optimizers.Optimizer):  # refers to variables by their ids
             trained = list(value._trainable_variables) if value.built else None
             values = read(value.variables) if value.built else []
             return _optimizer, (kind, options(value), trained, values)
@@ -50,7 +50,7 @@ class _Pickler(cloudpickle.Pickler):
         if kind.__module__.endswith("utils.tracking") and isinstance(value, (list, dict, set)):
             items = dict(value) if isinstance(value, dict) else list(value)
             return _bare, (kind,), (vars(value), items), None, None, _fill
-        # on torch a model holds their tensors, too, and both are to stay the same
+        # on torch a model also holds the tensors, which must stay identical to the variables'
         if isinstance(value, keras.Variable) and keras.backend.backend() != "torch":
             state = {n: x for n, x in vars(value).items() if n in OF_VARIABLES}
             made = np.array(host(value)), value.trainable, value.dtype, value.name
@@ -58,7 +58,7 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(value)
 
 
-# Functions that pickles call where they are read
+# Functions called during unpickling
 
 
 def _bare(kind: type[object]) -> object:
@@ -70,7 +70,7 @@ def _fill(value: object, content: tuple[dict[str, object], object]) -> None:
     vars(value).update(state)
     if isinstance(value, (list, dict, set)):
         base = next(kind for kind in (list, dict, set) if isinstance(value, kind))
-        getattr(base, "extend" if base is list else "update")(value, items)  # which track nothing
+        getattr(base, "extend" if base is list else "update")(value, items)  # without tracking
 
 
 def _variable(value: AnyArray, trainable: bool, dtype: str, name: str) -> keras.Variable:

@@ -1,4 +1,5 @@
-"""The C library's memory, kept by the process instead of given back after every update."""
+"""Lets the process keep freed memory of the C library instead of returning it after every
+update."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from functools import cache
 from tandem.platforms import LINUX, system
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-LARGEST = 32 * 2**20  # bytes of a block that malloc keeps at all; it allows no more
+LARGEST = 32 * 2**20  # bytes of the largest block that malloc can keep
 
 
 @cache
 def keep_freed() -> bool:
-    """Tells glibc to keep freed blocks of up to 32 MiB; whether it will. Arrays of pictures are as
-    large as that, and fetching their pages from the system anew for every update takes a twentieth
-    to a sixth of its time. What the user has set by MALLOC_... or GLIBC_TUNABLES stands; other
-    systems are left alone."""
+    """Make glibc keep freed blocks of up to 32 MiB. Return True on success. Image arrays are that
+    large, and getting their pages from the system again for every update takes 5% to 17% of its
+    time. User settings in MALLOC_... or GLIBC_TUNABLES take precedence; other systems are not
+    changed."""
     if system() != LINUX or any(
         name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
     ):

@@ -1,5 +1,5 @@
-"""Messages from the process that leads a run to those that follow it: a verb, JSON data, and a
-tree of NumPy arrays, as bytes. Nothing is unpickled."""
+"""Messages from the process that leads a run to its followers: a verb, JSON data, and a tree of
+NumPy arrays, as bytes. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from tandem.types import AnyArray, Array, Batch, Tree, leaves
 
-ALIGN = 64  # bytes: where arrays begin in a message
+ALIGN = 64  # bytes: alignment of arrays in a message
 
 
 class Message:
-    """A message on its way: its header, and how many bytes its arrays take."""
+    """An outgoing message: its header, and the size of its arrays in bytes."""
 
     def __init__(self, verb: str, data: object = None, arrays: Tree = ()) -> None:
         self._flat = [np.ascontiguousarray(x) for x in leaves(arrays)]
@@ -22,7 +22,7 @@ class Message:
         self.size = sum(map(_padded, self._flat))
 
     def fill(self, payload: AnyArray) -> None:
-        """Writes the arrays into bytes, uint8 [size]."""
+        """Write the arrays into a buffer, uint8 [size]."""
         at = 0
         for x in self._flat:
             payload[at : at + x.nbytes] = x.reshape(-1).view(np.uint8)
@@ -30,7 +30,7 @@ class Message:
 
 
 def read(header: bytes, payload: AnyArray) -> tuple[str, Any, Tree]:
-    """(verb, data, arrays) of a message that came; the arrays lie in its payload."""
+    """Return (verb, data, arrays) of a received message. The arrays are views of its payload."""
     verb, data, outlined = json.loads(header)
     at = 0
 

@@ -1,6 +1,6 @@
-"""Settings that frameworks keep for the whole process: torch's threads, flushing of denormal
-numbers and generators, and the default precision of torch and Keras. A run has its own; afterwards
-the program around it has its settings back."""
+"""Process-wide framework settings: torch's threads, flushing of denormal numbers and generators,
+and the default precision of torch and Keras. A run has its own; afterwards the calling program's
+settings are restored."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ if TYPE_CHECKING:
 
 Settings = dict[str, Any]
 STATE = "keras.src.backend.common.global_state"
-AUTOCAST = "cpu", "cuda"  # kinds of devices
-OF_THREADS = "flushes", "autocast"  # settings of each thread
+AUTOCAST = "cpu", "cuda"  # device types
+OF_THREADS = "flushes", "autocast"  # settings that each thread has
 
 
 class _Thread(threading.local):
-    backend: Backend | None = None  # whose settings are in effect in this thread
+    backend: Backend | None = None  # the backend whose settings this thread uses
 
 
 _thread, _lock = _Thread(), threading.Lock()
-# for each `restored` under way, in all threads, what there was before the first of them
+# for each active `restored` in any thread, the settings before the first of them
 _outermost: list[Settings] = []
-_at_import: Settings = {}  # of frameworks that were imported within
+_at_import: Settings = {}  # settings of frameworks imported within
 
 
 def begin(backend: Backend) -> None:
-    """Called by a backend that is about to change settings; they are the backend's from now on."""
+    """Mark the process's settings as this backend's. A backend calls it before it changes
+    settings."""
     _at_import.update({n: x for n, x in _read().items() if n not in _at_import})
     _thread.backend = backend
 
 
 @contextmanager
 def restored(backend: Backend | None = None) -> Iterator[None]:
-    """Restores the process's settings at the end; where runs in several threads overlap, the last
-    to end restores those before the first. Within, the settings are those of `backend`, or of one
-    that is made there."""
+    """Restore the process's settings at the end of the block. If runs in several threads overlap,
+    the last to end restores the settings before the first. Within the block, the settings are those
+    of `backend`, or of a backend created there."""
     outer = _thread.backend
     if backend is not None and outer is backend:
         yield
@@ -64,8 +65,8 @@ def restored(backend: Backend | None = None) -> Iterator[None]:
 
 
 def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """A method that is a generator, with the settings of `self.backend` while it works. Between its
-    items the process has its own."""
+    """Run a generator method with the settings of `self.backend`. Between its items the process has
+    its own settings."""
 
     @wraps(method)
     def generator(self: Any, *arguments: object, **named: object) -> Iterator[Any]:
@@ -85,7 +86,7 @@ def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]
 
 
 def use_float32() -> None:
-    """Makes float32 the default of the frameworks that are imported, without autocast."""
+    """Make float32 the default of the imported frameworks, without autocast."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_default_dtype(torch.float32)
         for kind in AUTOCAST:
@@ -94,7 +95,7 @@ def use_float32() -> None:
 
 
 def is_float32() -> bool:
-    """Whether the process has what `use_float32` sets."""
+    """True if the process has the settings of `use_float32`."""
     torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
     return (keras is None or keras.config.floatx() == "float32") and (
         torch is None
@@ -109,14 +110,14 @@ def _read() -> Settings:
     settings: Settings = {"flushes": sys.float_info.min / 2 == 0.0}
     torch: Any = sys.modules.get("torch")
     keras: Any = sys.modules.get("keras")
-    if hasattr(torch, "get_rng_state"):  # one that is being imported has none yet
+    if hasattr(torch, "get_rng_state"):  # missing while torch is being imported
         settings["torch"] = torch.get_num_threads(), torch.get_default_dtype()
         settings["generator"] = torch.get_rng_state()
         settings["autocast"] = {kind: torch.is_autocast_enabled(kind) for kind in AUTOCAST}
         if torch.cuda.is_initialized():
             settings["cuda"] = torch.cuda.get_rng_state_all(), torch.cuda.current_device()
     if hasattr(keras, "config"):
-        policy = sys.modules[STATE].get_global_attribute("dtype_policy")  # None: not chosen yet
+        policy = sys.modules[STATE].get_global_attribute("dtype_policy")  # None: not set yet
         settings["keras"] = keras.config.floatx(), policy
     return settings
 
@@ -140,6 +141,6 @@ def _write(settings: Settings) -> None:
 
 
 def _set_keras(floatx: str, policy: object) -> None:
-    if hasattr(keras := sys.modules.get("keras"), "config"):  # a test may take it away
+    if hasattr(keras := sys.modules.get("keras"), "config"):  # a test may remove it
         keras.config.set_floatx(floatx)  # type: ignore[union-attr]
         sys.modules[STATE].set_global_attribute("dtype_policy", policy)

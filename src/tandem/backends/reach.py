@@ -1,4 +1,4 @@
-"""All variables that can be reached from an agent: a target network that training did not know of
+"""Finds all variables reachable from an agent. A target network that training did not know about
 would be a constant in compiled code, and missing in every checkpoint."""
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ CLOSED = {
 
 
 class Reached(NamedTuple):
-    """Objects by their path of attributes, keys and numbers ("target/actors/0"); each object
-    once, where it was first."""
+    """Objects by their path of attributes, keys and indices ("target/actors/0"). Each object
+    appears once, at the first path found."""
 
-    # torch modules and Keras layers or models; what is inside of them is theirs
+    # torch modules and Keras layers or models, including what they contain
     modules: dict[str, Module]
-    variables: dict[str, Variable]  # tensors and variables beside them
+    variables: dict[str, Variable]  # other tensors and variables
     optimizers: dict[str, Any]
 
 
 def reach(agent: object) -> Reached:
-    """Looks through the attributes of an object, and of what they hold: lists, tuples, dicts and
-    other objects. Environments, functions, and what Python's own library and those that are
-    `CLOSED` made are left alone."""
+    """Search the attributes of an object and everything they contain: lists, tuples, dicts and
+    other objects. Skips environments, functions, and objects of the standard library and of
+    `CLOSED` packages."""
     reached, seen = Reached({}, {}, {}), {id(agent)}
     kinds = _kinds()
 
@@ -77,7 +77,7 @@ def reach(agent: object) -> Reached:
 
 
 def held(reached: Reached) -> dict[str, Variable]:
-    """Every variable by the name that engines give it in their state."""
+    """Return every variable by its name in the state of backends."""
     named = {
         f"network/{name}/{i}": v
         for name, module in reached.modules.items()
@@ -88,15 +88,15 @@ def held(reached: Reached) -> dict[str, Variable]:
 
 @contextmanager
 def naming_precision(agent: object) -> Iterator[None]:
-    """Turn an exception of a user's function into a NetworkError that names the network which does
-    not compute in float32, as its inputs are, if there is one."""
+    """Turn an exception of a user's function into a NetworkError if a network does not compute in
+    float32, the dtype of its inputs. The error names the network."""
     try:
         yield
     except TandemError:
         raise
-    except Exception:  # each framework has its own
+    except Exception:  # each framework raises its own type
         for name, module in reach(agent).modules.items():
-            if computes := getattr(module, "compute_dtype", None):  # of Keras's
+            if computes := getattr(module, "compute_dtype", None):  # a Keras attribute
                 refuse_precision(name, "outputs", computes, "make its layers with dtype='float32'.")
             else:
                 for dtype in (x.dtype for x in _variables(module) if "float" in str(x.dtype)):
@@ -105,7 +105,7 @@ def naming_precision(agent: object) -> Iterator[None]:
 
 
 def _kept(module: Module) -> list[Variable]:
-    """The tensors of a torch module, or variables of a Keras layer, that files hold."""
+    """Return the tensors of a torch module, or variables of a Keras layer, that files contain."""
     return (
         list(module.variables)
         if hasattr(module, "variables")
@@ -114,14 +114,14 @@ def _kept(module: Module) -> list[Variable]:
 
 
 def _variables(module: Module) -> list[Variable]:
-    """All that a torch module or a Keras layer holds."""
+    """Return all variables of a torch module or a Keras layer."""
     if hasattr(module, "variables"):
         return list(module.variables)
     return [*module.parameters(), *module.buffers()]
 
 
 def _kinds() -> tuple[tuple[type, ...], ...]:
-    """The classes of modules, variables and optimizers, of the frameworks that were imported."""
+    """Return the classes of modules, variables and optimizers of the imported frameworks."""
     kinds: list[tuple[type, type, type]] = []
     if (torch := sys.modules.get("torch")) is not None:
         kinds.append((torch.nn.Module, torch.Tensor, torch.optim.Optimizer))
@@ -134,7 +134,7 @@ def _kinds() -> tuple[tuple[type, ...], ...]:
 
 
 def _attributes(value: Array, own: bool = False) -> list[tuple[str, object]]:
-    """An object's attributes, if it may be looked into (`own`: it may)."""
+    """Return an object's attributes if it may be searched (always if `own`)."""
     # an environment
     if not own and (_closed(type(value)) or callable(getattr(value, "step", None))):
         return []

@@ -1,5 +1,5 @@
-"""All that a training may change in what is reached from an agent, kept in memory, to be put back
-in place: objects stay the ones they are."""
+"""An in-memory copy of everything reachable from an agent that training may change. It is restored
+in place: objects keep their identity."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ PLAIN = (
     MethodType,
     ModuleType,
 )
-OPENED = ("tandem.exploration", "tandem.examples")  # of tandem's own what belongs to the user
+OPENED = ("tandem.exploration", "tandem.examples")  # tandem modules with objects of the user
 Undo = Callable[[], None]
 
 
 class Snapshot:
-    """Variables, optimizers, metrics, generators, arrays, and the attributes of the user's own
-    objects, in lists and dicts too; not environments, and not what libraries made.
+    """Variables, optimizers, metrics, generators, arrays, and the attributes of the user's objects,
+    including those in lists and dicts; without environments and objects of libraries.
 
-    roots: where to begin. Random generators that are shared by the whole process (Python's,
-    NumPy's, torch's) are kept as well.
+    roots: where to start. The process-wide random generators (Python's, NumPy's, torch's) are saved
+    too.
     """
 
     def __init__(self, *roots: object) -> None:
         self._undo: list[Undo] = []
-        self._seen: dict[int, object] = {}  # by id, and held, so that no id is given twice
+        self._seen: dict[int, object] = {}  # by id; referenced, so that no id is reused
         for root in roots:
             self._visit(root, own=True)
         self._undo += _process_generators()
 
     def restore(self) -> None:
-        """Puts everything back; as often as one likes."""
+        """Restore everything. Can be called repeatedly."""
         for undo in self._undo:
             undo()
 
@@ -83,8 +83,7 @@ class Snapshot:
 
 
 def _is_users(value: object) -> bool:
-    """Whether an object's attributes are the user's business: not those of libraries, nor of
-    environments."""
+    """True if an object's attributes belong to the user, not to a library or an environment."""
     kind = type(value)
     if not hasattr(value, "__dict__") or callable(getattr(value, "step", None)):
         return False
@@ -99,7 +98,7 @@ def _is_users(value: object) -> bool:
 
 
 def _known(value: object) -> Undo | None:
-    """How to put back an array, a generator, or an object of a framework; None for others."""
+    """Return how to restore an array, a generator, or a framework object; None for others."""
     if isinstance(value, np.ndarray):
         if not value.flags.writeable:
             return lambda: None
@@ -118,7 +117,7 @@ def _known(value: object) -> Undo | None:
 
 
 def _inside(value: object) -> list[object]:
-    """The attributes of a user's own module, to be visited; none of another object."""
+    """Return the attributes of a user's module to visit; [] for other objects."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.nn.Module):
         return [x for module in value.modules() for x in _own_attributes(torch, module).values()]
@@ -126,12 +125,12 @@ def _inside(value: object) -> list[object]:
 
 
 def _own_attributes(torch: ModuleType, module: object) -> dict[str, object]:
-    """Those of a torch module that are none of its class `Module`'s."""
+    """Return the attributes of a torch module that its base class `Module` does not define."""
     common = vars(torch.nn.Module()).keys()
     return {name: x for name, x in vars(module).items() if name not in common}
 
 
-# Python's
+# Python
 
 
 def _refilled(value: Any) -> Undo:
@@ -152,7 +151,7 @@ def _called(function: Callable[..., object], state: object) -> Undo:
 def _process_generators() -> list[Undo]:
     undo = [
         _called(random.setstate, random.getstate()),
-        # kept, not drawn from
+        # saved, not sampled from
         _called(np.random.set_state, np.random.get_state()),  # noqa: NPY002
     ]
     if (torch := sys.modules.get("torch")) is not None:
@@ -162,7 +161,7 @@ def _process_generators() -> list[Undo]:
     return undo
 
 
-# torch's
+# PyTorch
 
 
 def _of_torch(value: object) -> Undo | None:
@@ -195,7 +194,7 @@ def _tensor(torch: ModuleType, value: Array) -> Undo:
 
 
 def _module(torch: ModuleType, value: Module) -> Undo:
-    """Its parameters, buffers, attributes, and whether its parts are training."""
+    """Save its parameters, buffers, attributes, and the training mode of its parts."""
     tensors = [_tensor(torch, x) for x in (*value.parameters(), *value.buffers())]
     parts = [
         (module, {"training": module.training, **_own_attributes(torch, module)})
@@ -212,7 +211,7 @@ def _module(torch: ModuleType, value: Module) -> Undo:
 
 
 def _torch_optimizer(torch: ModuleType, value: Any) -> Undo:
-    """Its state, and the settings of its groups."""
+    """Save its state, and the settings of its groups."""
 
     def kept(x: Array) -> Array:
         return x.detach().clone() if isinstance(x, torch.Tensor) else copy.deepcopy(x)
@@ -222,7 +221,7 @@ def _torch_optimizer(torch: ModuleType, value: Any) -> Undo:
         for g in value.param_groups
     ]
     state = {p: {n: kept(x) for n, x in s.items()} for p, s in value.state.items()}
-    attributes = _refilled(vars(value))  # of a user's own kind of optimizer
+    attributes = _refilled(vars(value))  # of a user-defined optimizer
 
     def undo() -> None:
         attributes()
@@ -237,7 +236,7 @@ def _torch_optimizer(torch: ModuleType, value: Any) -> Undo:
     return undo
 
 
-# Keras's
+# Keras
 
 
 def _of_keras(value: object) -> Undo | None:
@@ -254,7 +253,7 @@ def _of_keras(value: object) -> Undo | None:
         return _variables(value.variables)
     if isinstance(value, keras.optimizers.Optimizer):
         variables = _variables(value.variables)
-        # once it is built, it stays so
+        # once built, it stays built
         numbers = {
             n: x
             for n, x in vars(value).items()
@@ -279,10 +278,10 @@ def _variables(variables: Iterable[Variable]) -> Undo:
     return undo
 
 
-# What has to be built before it can be kept
+# Objects that must be built before they can be saved
 
 
 def is_unbuilt(value: object) -> bool:
-    """Whether a Keras layer, model or optimizer has no variables yet: the first training makes
+    """True if a Keras layer, model or optimizer has no variables yet; the first training creates
     them."""
     return getattr(value, "built", True) is False

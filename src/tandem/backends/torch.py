@@ -1,7 +1,7 @@
 """The backend interface for PyTorch.
 
-The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one
-mixing step for all of them.
+The weights of an optimizer are views of a single flat parameter, so that all of them take one fused
+Adam step, one copy and one mixing operation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_ma
 
 
 class TorchBackend(Stateful):
-    """PyTorch, eager or compiled: see `torch_calls`. updates: how many the run makes."""
+    """PyTorch, eager or compiled: see `torch_calls`. updates: the number of updates of the run."""
 
     framework = "torch"
 
@@ -52,11 +52,11 @@ class TorchBackend(Stateful):
     ) -> None:
         device = kind_of(device)
         if device == "cuda":
-            torch.cuda.init()  # else its generator cannot be read
+            torch.cuda.init()  # needed to read its generator
         self._threads = threads
-        self._generators: dict[str, torch.Tensor] = {}  # those of the run, while it is outside
+        self._generators: dict[str, torch.Tensor] = {}  # the run's states while other code runs
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
-            ops.of(kind)  # found before anything is traced
+            ops.of(kind)  # looked up before tracing
         self.device, self.devices = device, devices
         self.compiling, self.updates, self.keeps_programs = compile, updates, compile_cache
         several = devices > 1
@@ -67,23 +67,23 @@ class TorchBackend(Stateful):
         self.layout = TorchLayout(rank, devices, self._device) if several else None
         self.networks = {}
         self._optimizers: list[Any] = []
-        # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not
+        # code of this update: 1 if it requested a stop, 2 + i if a value of optimizer i was not
         # finite
         self._code = 0
-        # while an update is traced: the tensors that it works on
+        # while an update is traced: the tensors that it changes
         self.tracing: list[torch.Tensor] = []
-        self._dirty = False  # whether this update has changed anything yet
+        self._dirty = False  # whether this update has changed anything
 
     def enter_process(self) -> None:
         torch.set_num_threads(self._threads)
-        torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
+        torch.set_flush_denormal(True)  # denormal Adam moments of dead units would slow every step
         super().enter_process()
         torch_generators.restore(self._generators, self._device)
 
     def leave_process(self) -> None:
         self._generators = torch_generators.states(self._device)
 
-    # Making
+    # Networks and optimizers
 
     def network(self, name: str, source: Source) -> TorchNetwork:
         self.networks[name] = net = self._new_network(name, source)
@@ -181,8 +181,8 @@ class TorchBackend(Stateful):
     def _holds(
         self, optimizer: TorchOptimizer | TorchOptimizerWrapper, number: Array, stop: Array = False
     ) -> bool:
-        """Whether the update continues: not after `stop`, nor if a number is not finite; the code
-        then says which. A traced update always continues, and its result is discarded."""
+        """Return whether the update continues: not after `stop` or a non-finite number, which set
+        the code. A traced update always continues; its result is then discarded."""
         fault = 2 + self._optimizers.index(optimizer)
         if self.tracing:
             stopped = stop.to(torch.int64) if isinstance(stop, torch.Tensor) else int(stop)
@@ -230,7 +230,7 @@ class TorchBackend(Stateful):
         self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
     ) -> Callable[[Batch], AnyArray]:
         def run(batch: Batch) -> AnyArray:
-            # a forward pass may move statistics and generators
+            # a forward pass may change statistics and generators
             before = self.state() if any(o.stateful_forward for o in optimizers) else None
             try:
                 gradients = joint_gradients(optimizers, losses, self.to_device(batch))[2]
@@ -350,7 +350,7 @@ class TorchBackend(Stateful):
             torch._foreach_lerp_(target.weights, source.weights, mix)
         for s, t in zip(source.statistics, target.statistics, strict=True):
             if s.shape == t.shape:
-                t.copy_(s)  # batch-norm statistics are copied, not mixed
+                t.copy_(s)  # copy batch-norm statistics instead of mixing them
 
     def compile(
         self, update: Callable[[Batch], Update], jit: bool = True
@@ -358,18 +358,18 @@ class TorchBackend(Stateful):
         faults, update = [o.name for o in self._optimizers], self._placing(update)
         if self.layout is not None:
             self.layout.together = self.together
-        # then a forward pass moves statistics and generators
+        # if True, a forward pass changes statistics and generators
         stateful_forward = any(n.stateful_forward for n in self.networks.values())
         rebinding = [n for n in self.networks.values() if n.rebinds]
         custom = [o for o in self._optimizers if isinstance(o, TorchOptimizer) and o.is_own_class]
-        # then the user may write any of them
+        # if True, the user may change any of them
         shared = any(isinstance(o, TorchOptimizerWrapper) for o in self._optimizers)
         fixed = None if rebinding or shared else list(self._tensors().values())
 
         def changing() -> list[torch.Tensor]:
-            """The tensors that are restored where an update does not hold. A user's weights move
-            into vectors when training begins, and modules may rebind buffers, so they are looked up
-            each time; `minimize_joint` changes nothing half."""
+            """Return the tensors to restore if an update is rejected. They are looked up each time,
+            since a user's weights become views of vectors when training begins, and modules may
+            rebind buffers. `minimize_joint` makes no partial changes."""
             return (
                 fixed
                 if fixed is not None
@@ -380,7 +380,7 @@ class TorchBackend(Stateful):
 
         def one(batches: Batch, settings: dict[str, Array], rows: Array) -> Update:
             self._code, self._dirty = 0, False
-            # then index_select is many times quicker than x[rows]
+            # index_select is many times faster than x[rows]
             several = isinstance(rows, torch.Tensor)
             batch = tree_map(
                 lambda x: x.index_select(0, rows) if several else x[rows], batches
@@ -388,12 +388,12 @@ class TorchBackend(Stateful):
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
-            # one number for each update stays where it is read; noise is many
+            # scalars per update stay on the CPU, where they are read; noise is larger
             settings = {
                 n: torch.as_tensor(x, device="cpu") if x.ndim == 1 else self._there(x)
                 for n, x in batches.settings.items()
             }
-            # then each update changes something at once
+            # noisy updates change weights from the start
             noisy = any(n.startswith(backend.NOISE) for n in settings)
             batches, rows = self.to_device(
                 (batches._replace(settings={}), () if indices is None else indices)
@@ -412,7 +412,7 @@ class TorchBackend(Stateful):
                     break
             code = self._code
             good = len(outs) - bool(code)
-            # half an update was made: back to the start, the good ones once more
+            # an update was interrupted: restore the start and repeat the good ones
             if code and (self._dirty or stateful_forward or noisy):
                 for net in bound:
                     bind(net)
@@ -436,14 +436,14 @@ class TorchBackend(Stateful):
             return backend.skip_empty(self.layout.repeated(run, live))
         return backend.skip_empty(run if shared else torch_calls.Calls(self, update, run, faults))
 
-    # Moving
+    # Transfers
 
     def to_device(self, tree: Tree) -> Tree:
         return tree_map(self._there, tree)
 
     def _there(self, x: Array) -> torch.Tensor:
         here = x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device="cpu")
-        # from pinned memory, nobody waits for a copy
+        # copies from pinned memory are asynchronous
         pinned = here.device.type == "cpu" and self._device.type != "cpu"
         return (here.pin_memory() if pinned else here).to(self._device, non_blocking=True)
 
@@ -465,4 +465,4 @@ def _repeat(count: int, body: Callable[[Tree], Tree], state: Tree) -> Tree:
     return state
 
 
-BACKEND = TorchBackend  # as `backends.make` finds it
+BACKEND = TorchBackend  # looked up by `backends.make`

@@ -1,4 +1,4 @@
-"""Calls of K updates on torch as programs of its compiler."""
+"""Calls of K updates on torch, compiled as programs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from tandem.types import Array, Batch, Tree, Update, leaves, tree_map
 if TYPE_CHECKING:
     from tandem.backends.torch import TorchBackend
 
-# seconds that a node of a graph takes less in a program, and more for each number of the state
+# seconds saved per graph node in a program, and additional ones per number of the state
 SAVED, MORE = 1e-6, 2.5e-12
-FEW = 5_000  # updates, which do not make up for the second that tracing one takes
-MOST = 4  # shapes of batches that get programs
+FEW = 5_000  # updates; fewer do not repay the second that tracing one takes
+MOST = 4  # maximum number of batch shapes with programs
 
 
 class Calls:
     """The result of `Backend.compile`: programs for batches of each shape, and `eager` where there
     is none.
 
-    How the backend is `compiling` says whether there are any: "yes": always, or it is an error;
-    "auto": if they spare the run more time than it takes to compile them, which is then the same
-    for all shapes; "as before": always, unless it cannot be."""
+    The backend's attribute `compiling` decides whether programs are used: "yes": always, or raise
+    an error; "auto": if they save the run more time than compiling takes, decided once for all
+    shapes; "as before": always, unless compilation fails.
+    """
 
     def __init__(
         self,
@@ -41,7 +42,7 @@ class Calls:
         self.backend, self._update = made_by, update
         self._eager, self._faults = eager, faults
         self.place = torch_programs.folder() if made_by.keeps_programs else None
-        self._kinds: dict[object, _Kind | None] = {}  # by the shapes of batches
+        self._kinds: dict[object, _Kind | None] = {}  # by batch shapes
 
     def __call__(self, batches: Batch, indices: Array | None = None) -> backend.Outcome:
         if self.backend.compiling == "no":
@@ -73,12 +74,12 @@ class Calls:
                 self.decide(False)
                 return None
             return _Kind(self, shapes, traced, own, common)
-        except Exception as error:  # whatever torch, and a module that is traced, come to
+        except Exception as error:  # torch or a traced module may raise anything
             self.refuse(error)
             return None
 
     def refuse(self, error: Exception) -> None:
-        """A note that updates are not compiled, and why; an error where they have to be."""
+        """Note why updates are not compiled, or raise an error if they must be."""
         why = str(error) if isinstance(error, Uncapturable) else brief(error)
         if self.backend.compiling == "yes":
             raise SettingError(
@@ -89,20 +90,20 @@ class Calls:
         note(f"updates are not compiled: {why}.")
 
     def pays(self, traced: Traced) -> bool:
-        """Whether the run's updates are worth the time of compiling: both go by the size of a
+        """True if the run's updates justify the time to compile; both depend on the size of the
         graph."""
         saved = SAVED + MORE * sum(x.numel() for x in traced.state)
         return bool(self.backend.updates * saved > torch_programs.seconds_per_node(self.place))
 
     def decide(self, compiled: bool) -> None:
-        """Once for the run."""
+        """Decide once for the run."""
         if self.backend.compiling == "auto":
             self.backend.compiling = "as before" if compiled else "no"
             self.backend.compiled = "yes" if compiled else "no"
 
 
 class _Kind:
-    """Programs for batches of one shape, by the number of updates that they make."""
+    """Programs for batches of one shape, by the number of updates per call."""
 
     def __init__(self, calls: Calls, shapes: str, traced: Traced, own: Tree, common: Tree) -> None:
         self._calls, self._shapes, self._traced = calls, shapes, traced
@@ -112,8 +113,8 @@ class _Kind:
         self._programs: dict[int, Program] = {}
 
     def outputs(self, own: Tree, common: Tree) -> list[Array] | None:
-        """The outputs of the updates, [K, ...] each, codes first; None where there is no program
-        that makes them."""
+        """Return the outputs of the updates, [K, ...] each, codes first; None if there is no
+        program for them."""
         each, more = leaves(own), [*leaves(common), *self._constants]
         device = self._traced.state[0].device
         state = [*self._traced.state, torch.tensor(True, device=device)]
@@ -122,7 +123,7 @@ class _Kind:
             length = self._length(count - at)
             rows = torch.arange(at, at + length, device=device)
             chunk = [x.index_select(0, rows.clamp(max=count - 1)) for x in each]
-            inputs = [*state, *chunk, rows < count, *more]  # those behind fill up what is left
+            inputs = [*state, *chunk, rows < count, *more]  # later rows are padding
             if length not in self._programs:
                 program = self._program(inputs, len(state), len(chunk) + 1)
                 if program is None:  # before any update is made: see `_length`
@@ -134,8 +135,9 @@ class _Kind:
         return parts[0] if len(parts) == 1 else [torch.cat(xs) for xs in zip(*parts, strict=True)]
 
     def _length(self, count: int) -> int:
-        """Of how many updates the program is that makes the next of `count`. There are few, as they
-        take long to compile: one as long as the first call, and one for calls much longer."""
+        """Return the number of updates of the program to use for the next of `count` updates. There
+        are few programs, as they take long to compile: one as long as the first call, and one for
+        much longer calls."""
         known = sorted(self._programs)
         if not known or (len(known) == 1 and count > 4 * known[0]):
             return count
@@ -152,6 +154,6 @@ class _Kind:
             if not source.is_kept():
                 calls.backend.on_compile()
             return source.program()
-        except Exception as error:  # whatever torch's compiler comes to
+        except Exception as error:  # torch's compiler may raise anything
             calls.refuse(error)
             return None

@@ -1,6 +1,6 @@
-"""Several devices of torch for one update: a process each, all of which make the same updates of
-the whole batch. Within a gradient each takes that of its own rows, and one sum over the processes
-makes it whole; all else of an update is made of the whole gradient, in each of them alike."""
+"""Updates on several torch devices, with one process per device. All processes make the same
+updates of the whole batch. Each computes the gradient of its own rows, and a sum over processes
+completes it; the rest of an update is identical in all of them."""
 
 from __future__ import annotations
 
@@ -18,58 +18,59 @@ from tandem.backends.torch_group import Group, Lost
 from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, tree_map
 
-GOLDEN = 0x9E3779B9  # between the seeds of two processes
+GOLDEN = 0x9E3779B9  # offset between the seeds of two processes
 Take = Callable[[Batch, Array | None], tuple[Array, dict[str, Array], Array]]
 Run = Callable[..., backend.Outcome]
 
 
 class TorchLayout:
-    """How the rows of updates are divided among the processes of a group, of which this is one.
+    """The division of an update's rows among the processes of a group, of which this is one.
 
-    Rank 0 has the run: what it calls, the others repeat, with the arrays that it sends, and with
-    its weights where anything but a call has changed them."""
+    Rank 0 leads the run. The others repeat its calls with the arrays that it sends, and with its
+    weights if anything other than a call has changed them.
+    """
 
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         self.group = Group(rank, count, device)
         self.rank, self.count = rank, count
-        self.together = 1  # rows of a step, one of each agent
+        self.together = 1  # rows per step, one per agent
         self._device, self._here = device, torch.zeros(count, device=device)
         self._here[rank] = 1.0
-        self._seen: set[object] = set()  # kinds of sums that were made before
-        # of ranks above 0: what they repeat, with the tensors that it changes
+        self._seen: set[object] = set()  # kinds of sums made so far
+        # ranks above 0: the functions to repeat, with the tensors that each changes
         self.runs: list[tuple[Run, Callable[[], list[torch.Tensor]]]] = []
         self._compiled = 0
-        self._changing: Callable[[], list[torch.Tensor]] = list  # of the run compiled last
-        # whether the others are at something else: see `pause`
+        self._changing: Callable[[], list[torch.Tensor]] = list  # of the latest compiled run
+        # whether the others have left `serve`: see `pause`
         self._paused, self.result = False, None
-        # rank 0: what else the others need for a call, as JSON data; they take it
+        # rank 0: `tell` returns more JSON data that the others need for a call; `hear` receives it
         self.tell: Callable[[], object] = lambda: None
         self.hear: Callable[[Any], object] = lambda data: None
-        self.kept: object = None  # what has to live as long
-        self._generators: dict[str, AnyArray] = {}  # of the other ranks, once they have ended
+        self.kept: object = None  # keeps an object alive as long as this one
+        self._generators: dict[str, AnyArray] = {}  # states of the other ranks once they have ended
 
     def meet(self, folder: str, patience: float) -> None:
-        """Joins the others of this machine, who meet in a folder that is there as long as this
-        takes."""
+        """Join the other processes on this machine through a folder that exists during this
+        call."""
         store = distributed.FileStore(os.path.join(folder, "store"), self.count)
         self.group.join(store, patience)
 
     # Within an update
 
     def divides(self, batch: Batch) -> bool:
-        """Whether the rows of a batch divide evenly."""
+        """True if the rows of a batch divide evenly."""
         return sharding.divides(batch, self.count, self.together)
 
     def part(self, batch: Batch) -> Batch:
-        """The rows that this process takes."""
+        """Return this process's rows."""
         rows = sharding.shard(batch, self.rank, self.count, self.together)
         mine = tree_map(torch.Tensor.contiguous, rows._replace(settings={}))
         return mine._replace(settings=batch.settings)
 
     def sum(self, x: Array, even: bool, kind: object = None) -> Array:
-        """The sum over the processes of what each has of its part; where a batch does not divide
-        evenly, and each has computed all of it, what rank 0 has. kind: by which the first such sum
-        is known, which others may have to compile for."""
+        """Sum a result over the processes' parts. If a batch does not divide evenly and each
+        process has computed all of it, return rank 0's result. kind: identifies the first such sum,
+        before which other processes may have to compile."""
         if self.rank and not even:
             x.zero_()
         first = kind not in self._seen
@@ -77,7 +78,7 @@ class TorchLayout:
         return self.group.sum(x, first)
 
     def sums(self, parts: tuple[Array, ...], even: bool, kind: object) -> list[Array]:
-        """`sum` of several, at once."""
+        """Return `sum` of several tensors in one operation."""
         shapes = tuple(tuple(x.shape) for x in parts)
         flat = torch.cat([x.detach().reshape(-1) for x in parts])
         whole = self.sum(flat, even, (kind, shapes)).split([x.numel() for x in parts])
@@ -86,9 +87,9 @@ class TorchLayout:
     def gradient(
         self, take: Take, batch: Batch, count: Array | None, networks: list[Any], kind: object
     ) -> tuple[Array, dict[str, Array], Array]:
-        """(loss, aux of each row, flat gradient) of the whole batch, by `take`, which gives them
-        for a part, as a sum over `count` rows. What a forward pass moves in `networks`, as batch
-        norm does, becomes the mean of the parts'. kind: see `sum`."""
+        """Return (loss, aux of each row, flat gradient) of the whole batch. `take` returns them for
+        a part, as a sum over `count` rows. Statistics in `networks` that a forward pass changes, as
+        in batch norm, become the mean over the parts. kind: see `sum`."""
         even = self.divides(batch)
         mine = self.part(batch) if even else batch
         if even and count is None:
@@ -96,18 +97,18 @@ class TorchLayout:
             count = torch.tensor(float(rows), device=self._device)
         stateful = [n for n in networks if n.stateful_forward]
 
-        def moving() -> list[torch.Tensor]:  # a module may rebind them
+        def moving() -> list[torch.Tensor]:
             return [x for n in stateful for x in n.statistics if x.is_floating_point()]
 
         before = [x.clone() for x in moving()]
         with self._own_seeds(networks):
             value, aux, grad = take(mine, count)
-        # what has another shape by now is no statistic
+        # a tensor whose shape has changed is not a statistic
         there = [(x, y) for x, y in zip(moving(), before, strict=True) if x.shape == y.shape]
         if even:
             aux = {n: sharding.spread(x, self._here, self.together) for n, x in aux.items()}
         share = 1.0 / self.count if even else 1.0
-        # not the difference of equal ones, which may be infinite
+        # avoids the difference of equal values, which may be infinite
         moved = [torch.where(x == y, 0.0, x - y) * share for x, y in there]
         parts = (grad, value, *aux.values(), *moved)
         grad, value, *rest = self.sums(parts, even, kind)
@@ -117,9 +118,9 @@ class TorchLayout:
 
     @contextmanager
     def _own_seeds(self, networks: list[Any]) -> Iterator[None]:
-        """Seeds that are part of a network, as Keras's of dropout are, differ from one process to
-        the next within, and are equal before and after."""
-        own = (self.rank * GOLDEN + 2**31) % 2**32 - 2**31  # as int32, which wraps around
+        """Give seeds that are part of a network, such as Keras's dropout seeds, different values in
+        each process within the block. They are equal before and after."""
+        own = (self.rank * GOLDEN + 2**31) % 2**32 - 2**31  # as int32 with wraparound
         seeds = [x for n in networks for x in n.seeds] if self.rank else []
         for x in seeds:
             x += own
@@ -132,20 +133,20 @@ class TorchLayout:
     # Calls of updates
 
     def repeated(self, run: Run, changing: Callable[[], list[torch.Tensor]]) -> Run:
-        """`run`, a call of updates that changes the tensors `changing` gives, as one of all
-        processes. It is to be compiled in each of them, in the same order."""
+        """Return `run`, a call of updates that changes the tensors of `changing`, as a call by all
+        processes. It must be compiled in each of them, in the same order."""
         self._changing = changing
         if self.rank:
             self.runs.append((run, changing))
             return run
         number, self._compiled = self._compiled, self._compiled + 1
-        left: list[torch.Tensor] = []  # in the tensors, by the latest call
+        left: list[torch.Tensor] = []  # values after the latest call
 
         def led(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             live = changing()
             changed = [
                 i for i, x in enumerate(live) if not (left and torch.equal(x, left[i]))
-            ]  # by whoever writes between calls
+            ]  # changed between calls
             values = tuple(live[i].detach().cpu().numpy() for i in changed)
             tree = tree_map(np.asarray, ((batches, indices), values))
             before = [x.clone() for x in live] if changed else left
@@ -153,10 +154,10 @@ class TorchLayout:
             try:
                 self.group.send("call", [number, changed, self.tell()], tree)
                 outcome = run(batches, indices)
-            except WorkerError:  # in the middle of an update, which has half moved them
+            except WorkerError:  # an interrupted update may have changed some of them
                 torch._foreach_copy_(live, before)
                 raise
-            except BaseException:  # the others are at another place now
+            except BaseException:  # the others are now out of step
                 self.group.cut()
                 raise
             left[:] = [x.clone() for x in changing()]
@@ -165,9 +166,8 @@ class TorchLayout:
         return led
 
     def serve(self) -> bool:
-        """Ranks above 0: repeats what rank 0 calls, until it says that this is the end, or that it
-        pauses: True; or
-        until it, or another one, is lost."""
+        """Ranks above 0: repeat rank 0's calls. Return True when rank 0 ends or pauses, False when
+        a process is lost."""
         try:
             while True:
                 verb, data, arrays = self.group.receive()
@@ -187,7 +187,7 @@ class TorchLayout:
         except Lost:
             return False
         except BaseException:
-            self.group.cut()  # the others need not wait
+            self.group.cut()  # so that the others do not wait
             raise
 
     def _repeat(self, call: list[Any], arrays: Tree) -> None:
@@ -211,18 +211,18 @@ class TorchLayout:
                 live[i].copy_(torch.as_tensor(x, device=live[i].device))
 
     def pause(self, result: object) -> None:
-        """Rank 0: the others leave `serve`, with its tensors as they are, and a result, JSON data.
-        They come back to it by themselves."""
+        """Rank 0: let the others leave `serve`, with the same tensors as here, and with a result,
+        JSON data. They return to `serve` themselves."""
         self.generators()
         values = tuple(x.detach().cpu().numpy() for x in self._changing())
         self.group.send("pause", [self.tell(), result], values)
         self._paused = True
 
-    # Generators: each process has its own, by which dropout draws
+    # Generators: each process has its own, which dropout samples from
 
     def generators(self) -> dict[str, AnyArray]:
-        """Rank 0: the generators' states of the others, by "generator/NAME/RANK"; where these have
-        ended, as they were then."""
+        """Rank 0: return the generator states of the others, by "generator/NAME/RANK"; if they have
+        ended, their last states."""
         if self.group.joined and not self._paused and not self.rank:
             own = torch_generators.states(self._device)
             self.group.send("generators")
@@ -235,7 +235,7 @@ class TorchLayout:
         return dict(self._generators)
 
     def set_generators(self, state: dict[str, AnyArray]) -> None:
-        """Rank 0: gives the others theirs, of those that `generators` gave."""
+        """Rank 0: send the others the generator states that `generators` returned."""
         if self.rank:
             return
         each: dict[str, dict[str, AnyArray]] = {}
@@ -247,15 +247,15 @@ class TorchLayout:
             self.group.send("set", None, each)
 
     def close(self) -> None:
-        """Rank 0: ends the others."""
-        with suppress(WorkerError):  # one of them was lost before: then there is none
+        """Rank 0: end the other processes."""
+        with suppress(WorkerError):  # one was already lost: then all have ended
             self.generators()
         self.group.close()
 
 
 def kind_of(device: str) -> str:
-    """cpu or cuda, where "auto" is cuda if there is one. EngineError for "cuda" where there is
-    none."""
+    """Return "cpu" or "cuda"; "auto" is cuda if available. Raises EngineError for an unavailable
+    "cuda"."""
     there = torch.cuda.is_available()
     if device == "cuda" and not there:
         raise no_gpu("torch")
@@ -263,8 +263,9 @@ def kind_of(device: str) -> str:
 
 
 def own_device(kind: str, rank: int, count: int) -> torch.device:
-    """The device of the `rank`-th process: of the GPUs that it sees the one of its number on this
-    machine, which torchrun says where it has started it. EngineError where there are fewer."""
+    """Return the device of process `rank`: among the GPUs that it sees, the one with its number on
+    this machine, or its local rank if started by torchrun. Raises EngineError if there are too
+    few."""
     if kind == "cpu":
         return torch.device(kind)
     here, wanted, there = rank, count, torch.cuda.device_count()

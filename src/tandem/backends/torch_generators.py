@@ -1,4 +1,4 @@
-"""The states of torch's generators, by which dropout draws."""
+"""States of torch's random generators, which dropout samples from."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import torch
 
 from tandem.types import Array
 
-GENERATOR = "generator/"  # begins their names in a backend's state
+GENERATOR = "generator/"  # prefix of their names in a backend's state
 
 
 def seed(number: int, device: torch.device) -> None:
-    """Seeds those that a network there samples from."""
-    if device.type == "cpu":  # leaves those of a GPU alone
+    """Seed the generators that networks on this device sample from."""
+    if device.type == "cpu":  # does not change GPU generators
         torch.default_generator.manual_seed(number)
     else:
         torch.manual_seed(number)
 
 
 def states(device: torch.device) -> dict[str, torch.Tensor]:
-    """Those of this process, uint8 on the processor: of the processor, and of its GPU."""
+    """Return the generator states of this process, uint8 on the CPU: the CPU's and, on CUDA, this
+    GPU's."""
     found = {f"{GENERATOR}cpu": torch.get_rng_state()}
     if device.type == "cuda":
         found[f"{GENERATOR}cuda"] = torch.cuda.get_rng_state(device)
@@ -28,7 +29,7 @@ def states(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def restore(given: Mapping[str, Array], device: torch.device) -> None:
-    """Puts them back, as tensors or arrays; those that are not given stay."""
+    """Restore states given as tensors or arrays; missing ones are not changed."""
     if (cpu := given.get(f"{GENERATOR}cpu")) is not None:
         torch.set_rng_state(torch.as_tensor(cpu, device="cpu"))
     if device.type == "cuda" and (cuda := given.get(f"{GENERATOR}cuda")) is not None:

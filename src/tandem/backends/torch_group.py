@@ -1,5 +1,5 @@
-"""Processes that make the same updates, each with torch and a device of its own: sums over all of
-them, and what the first one, which leads, sends to the others."""
+"""Processes that make the same updates, each with its own torch and device: sums over all of them,
+and messages from the first one, which leads, to the others."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ from tandem.backends.messages import Message, read
 from tandem.errors import EngineError, WorkerError
 from tandem.types import Tree
 
-COMPILING = 600.0  # seconds more that others may take for what they compile first
-FOR_GOOD = 10.0**8  # seconds that others wait for the first one, which may pause as it likes
+COMPILING = 600.0  # additional seconds for others to compile before a first sum
+FOR_GOOD = 10.0**8  # seconds that others wait for the first process, which may pause
 
 
 class Lost(Exception):
-    """Another process of the group is no more, or stands still."""
+    """Another process of the group has ended or hangs."""
 
 
 class Followers(Protocol):
-    """The other processes, as the first one sees them."""
+    """The interface of the other processes for the first one."""
 
     def lost(self) -> WorkerError:
-        """The error that names the one that died or stood still; none of them is there any more."""
+        """Return the error that names the process that died or hung. None of the others is left
+        after this."""
 
     def end(self) -> None:
-        """Sees to it that none is left, after they were told to end."""
+        """Make sure that none is left after they received the message to end."""
 
 
 class Group:
-    """The `rank`-th of `count` processes. `join` connects them.
+    """Process `rank` of `count`. `join` connects them.
 
-    Rank 0 sends messages, a verb with a tree of arrays, and the others wait for them as long as it
-    takes; in between all of them add up. A process that is gone, or does not come to a sum within
-    `patience` seconds of the others, ends the group: on rank 0 with the error that `followers` has,
-    elsewhere with Lost."""
+    Rank 0 sends messages, a verb with a tree of arrays, and the others wait for them without limit;
+    in between all of them compute sums. If a process ends, or does not reach a sum within
+    `patience` seconds of the others, the group ends: with the error of `followers` on rank 0, with
+    Lost elsewhere.
+    """
 
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         if not distributed.is_available():
@@ -50,16 +52,16 @@ class Group:
                 "install another build, or use devices=1.",
             )
         self.rank, self.count, self.device = rank, count, device
-        self.followers: Followers | None = None  # of rank 0
-        # of gloo or nccl, by what they are for
+        self.followers: Followers | None = None  # rank 0 only
+        # gloo or nccl groups by purpose
         self._links: dict[str, distributed.ProcessGroup] = {}
         self._close: Callable[[], object] | None = None
-        self._header = b""  # of the latest message
+        self._header = b""  # header of the latest message
 
     def join(self, store: distributed.Store, patience: float, here: str = "127.0.0.1") -> None:
-        """Connects with the others, who have the same `store` of torch's, and all call this. here:
-        the address of this machine's by which they reach it, which is another one where they are on
-        others; "": that of its name."""
+        """Connect to the others, which have the same torch `store` and also call this. here: the
+        address of this machine for the others, different from the default if they are on other
+        machines; "": that of its host name."""
 
         def gloo(name: str, seconds: float) -> distributed.ProcessGroup:
             options = distributed.ProcessGroupGloo._Options()
@@ -85,7 +87,7 @@ class Group:
             "first sums": make("first sums", patience + COMPILING),
         }
         self._close = weakref.finalize(self, _cut, self._links)
-        for _ in range(2):  # nccl looks into the store at its first sum
+        for _ in range(2):  # nccl accesses the store at its first sum
             self.sum(torch.zeros(1, device=self.device), first=True)
             self.sum(torch.zeros(1, device=self.device))
 
@@ -94,19 +96,19 @@ class Group:
         return bool(self._links)
 
     def sum(self, x: torch.Tensor, first: bool = False) -> torch.Tensor:
-        """x becomes the sum of all processes' x, and is returned. first: others may have to compile
-        what they are to add."""
+        """Replace x by its sum over all processes and return it. first: others may have to compile
+        beforehand."""
         self._done(lambda: self._links["first sums" if first else "sums"].allreduce([x]))
         return x
 
     def gather(self, x: torch.Tensor) -> list[torch.Tensor]:
-        """The x of each process, all of one size."""
+        """Return the x of each process, all of the same size."""
         each = [torch.empty_like(x) for _ in range(self.count)]
         self._done(lambda: self._links["messages"].allgather([each], [x]))
         return each
 
     def send(self, verb: str, data: object = None, arrays: Tree = ()) -> None:
-        """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
+        """Rank 0: send the others a message, JSON data with a tree of NumPy arrays."""
         message = Message(verb, data, arrays)
         again, self._header = message.header == self._header, message.header
         lengths = [0 if again else len(message.header), message.size]
@@ -119,7 +121,7 @@ class Group:
             self._broadcast(payload)
 
     def receive(self) -> tuple[str, Any, Tree]:
-        """The others: what comes next."""
+        """Other ranks: receive the next message."""
         lengths = torch.zeros(2, dtype=torch.int64, device="cpu")
         self._broadcast(lengths)
         header, size = lengths.tolist()
@@ -138,34 +140,34 @@ class Group:
     def _done(self, begin: Callable[[], distributed.Work]) -> None:
         try:
             begin().wait()
-        except (RuntimeError, KeyError) as error:  # a link that is cut
+        except (RuntimeError, KeyError) as error:  # a closed connection
             self.cut()
             lost = Lost(str(error)) if self.followers is None else self.followers.lost()
             raise lost from error
 
     def close(self) -> None:
-        """Rank 0: the others end."""
+        """Rank 0: end the others."""
         if self._links:
-            with suppress(WorkerError):  # of one that was lost: then none is left
+            with suppress(WorkerError):  # one was already lost: then none is left
                 self.send("end")
             self.cut()
         if self.followers is not None:
             self.followers.end()
 
     def cut(self) -> None:
-        """Leaves the group, which the others notice."""
+        """Leave the group; the others notice."""
         if self._close is not None:
             self._close()
 
 
 def launched_store(seconds: float) -> distributed.Store:
-    """torch's store of the processes that were launched together, by the environment variables
-    that torchrun sets. EngineError where they do not meet within so many seconds; afterwards, who
-    waits in it waits for days."""
+    """Return torch's store for processes launched together, from the environment variables that
+    torchrun sets. Raises EngineError if they do not connect within `seconds`; afterwards the store
+    waits for days."""
     try:
         wait = timedelta(seconds=seconds)
         store, *_ = next(iter(distributed.rendezvous("env://", timeout=wait)))
-    except (RuntimeError, ValueError) as error:  # of torch, for each way in which it can fail
+    except (RuntimeError, ValueError) as error:  # torch's errors for different failures
         raise EngineError(
             f"the launched processes could not connect: {str(error).splitlines()[0][:200]}",
             "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, with a port "
@@ -177,7 +179,7 @@ def launched_store(seconds: float) -> distributed.Store:
 
 
 def within(store: distributed.Store, name: str) -> distributed.Store:
-    """A part of a store."""
+    """Return a part of a store."""
     return distributed.PrefixStore(name, store)
 
 

@@ -1,4 +1,4 @@
-"""Torch modules, and tensors beside them, for the backend interface."""
+"""Torch modules and separate tensors for the backend interface."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, Variable, tree_map
 
 Buffers = dict[str, torch.Tensor | None]
-MEMBERS = "_parameters", "_buffers", "_modules"  # attributes of every module
+MEMBERS = "_parameters", "_buffers", "_modules"  # attributes that every module has
 
 
 class TorchNetwork(backend.Network):
-    """A torch module, and its plan where all its layers are known."""
+    """A torch module, and its plan if all layers are known."""
 
     def __init__(
         self,
@@ -40,38 +40,38 @@ class TorchNetwork(backend.Network):
         self.plan = plan
         self.module = module.to(device).eval()
         self.device = device
-        # has training mode
+        # depends on training mode
         self.stateful_forward = any(
             isinstance(m, _MOODY) or not _known(m) for m in module.modules()
         )
         self.learning = False
-        # with a gradient, or a target's
+        # trained, or those of a target network
         self.weights: list[nn.Parameter] = list(module.parameters())
-        if named is None:  # the module's own, once: their names are many
+        if named is None:  # computed once: there are many names
             of_plan = {} if plan is None else modules.tensors(plan, module)
             named = {n: t for n, (t, _) in of_plan.items()}
         self.noise = modules.noise(module, named)
-        self.named = {**named, **self.noise}  # by the plan's names, where there is one
+        self.named = {**named, **self.noise}  # by the plan's names if there is one
         direct = (m for m in module.modules() if isinstance(m, modules.Direct))
         ours = named.items() or [x for m in direct for x in m.named_parameters()]
         self.unit = [t for n, t in ours if is_unit(n)]  # see `networks.unit`
         noise = {id(t) for t in self.noise.values()}
         buffers = {n: t for n, t in module.named_buffers() if id(t) not in noise}
         self._names, self._statistics = list(buffers), list(buffers.values())
-        # a module of a kind that is not known may put other tensors in the place of its buffers
+        # modules of unknown types may rebind their buffers to other tensors
         self.rebinds = plan is None and self.stateful_forward and bool(self._statistics)
 
     @property
     def statistics(self) -> list[torch.Tensor]:
-        """The buffers that a forward pass may move, always as many. The shape of one that the
-        module rebinds may change, as where it notes what it last saw."""
+        """Buffers that a forward pass may change, always the same number. The shape of a rebound
+        buffer may change, for example if a module stores its latest input."""
         if not self.rebinds:
             return self._statistics
         now = dict(self.module.named_buffers())
         return [now.get(n, t) for n, t in zip(self._names, self._statistics, strict=True)]
 
     def bound(self) -> list[tuple[Buffers, Buffers]]:
-        """The buffers of each module, and what they are now; for `bind`."""
+        """Return the buffers of each module with their current tensors, for `bind`."""
         return [(m._buffers, dict(m._buffers)) for m in self.module.modules()]
 
     def mode_dependent_layer(self) -> str:
@@ -86,7 +86,7 @@ class TorchNetwork(backend.Network):
         return self.module(x)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Parameters and buffers, in an order that does not change from one process to the next."""
+        """Return parameters and buffers, in the same order in every process."""
         return list(self.module.state_dict().values())
 
     def parts(self) -> dict[str, Variable]:
@@ -125,13 +125,13 @@ class TorchNetwork(backend.Network):
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         parts = [x for m in self.module.modules() for n, x in vars(m).items() if n not in MEMBERS]
-        # such as a hook leaves in a module; no deepcopy takes them
+        # such as those that hooks store in a module; deepcopy rejects them
         computed = {
             id(x): x.detach() for x in parts if isinstance(x, torch.Tensor) and not x.is_leaf
         }
         try:
             module = copy.deepcopy(self.module, dict(computed))
-        except Exception:  # nor a lock or a file: the copy shares those
+        except Exception:  # deepcopy also rejects locks and files: the copy shares those
             shared = {id(x): x for x in parts if not _can_be_copied(x)}
             module = copy.deepcopy(self.module, shared | computed)
         other = TorchNetwork(self.name, module, self.plan, self.device)
@@ -148,33 +148,33 @@ def _can_be_copied(x: object) -> bool:
 
 
 def bind(bound: list[tuple[Buffers, Buffers]]) -> None:
-    """Has modules keep the tensors again that `TorchNetwork.bound` gave."""
+    """Restore the buffers that `TorchNetwork.bound` returned."""
     for buffers, before in bound:
         buffers.update(before)
 
 
 class FrozenModule:
-    """A torch module that only acts, NumPy in and out."""
+    """A torch module for acting only, from NumPy to NumPy."""
 
     def __init__(self, network: TorchNetwork) -> None:
         self.network = network
 
     @property
     def weights(self) -> Weights:
-        """See `Network.read`."""
+        """Weights in the format of `Network.read`."""
         return self.network.read()
 
     def __call__(self, x: Tree) -> AnyArray:
         if process.is_float32():
             return self.network.predict(x)
-        with process.restored():  # what the module creates has to fit its weights
+        with process.restored():  # new tensors must match the dtype of the weights
             process.use_float32()
             return self(x)
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
-        """The module as an ONNX graph by torch's own exporter, for observations like `obs` [B,
-        ...]; and which of their `entries` each of its inputs is. NetworkError where torch has no
-        way to write it."""
+        """Export the module as an ONNX graph with torch's exporter, for observations like `obs` [B,
+        ...]. Return it with the `entries` of the observation by input name. Raises NetworkError if
+        torch cannot export it."""
         named = entries(obs)
         names = list(named)
         given = tuple(torch.as_tensor(x, device=self.network.device) for x in named.values())
@@ -182,18 +182,18 @@ class FrozenModule:
         whole = _WithInputs(self.network.module.eval(), obs)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the exporter's age, and of shapes it traces
+                warnings.simplefilter("ignore")  # about the deprecated exporter and traced shapes
                 torch.onnx.export(
                     whole,
                     given,
                     file,
-                    dynamo=False,  # the newer one needs onnxscript
-                    opset_version=17,  # that of networks.onnx
+                    dynamo=False,  # the newer exporter needs onnxscript
+                    opset_version=17,  # as in networks.onnx
                     input_names=names,
                     output_names=["output"],
                     dynamic_axes={name: {0: "batch"} for name in (*names, "output")},
                 )
-        except Exception as error:  # whatever the exporter and the module raise
+        except Exception as error:  # the exporter and the module may raise anything
             raise NetworkError(
                 f"torch.onnx.export cannot export the network: {str(error).strip()[:300]}",
                 "a module of operations that ONNX supports",
@@ -202,18 +202,18 @@ class FrozenModule:
         return file.getvalue(), {name: name for name in names}
 
     def __deepcopy__(self, memo: object) -> FrozenModule:
-        return self  # nothing of it changes
+        return self  # immutable
 
     def __reduce__(self) -> tuple[object, ...]:
-        try:  # classes that cannot be imported, too
+        try:  # includes classes that cannot be imported
             packed = cloudpickle.dumps(self.network.module)
-        except Exception as error:  # whatever a module's attributes raise
+        except Exception as error:  # a module's attributes may raise anything
             raise not_picklable(error) from error
         return _unfrozen, (self.network.name, packed, str(self.network.device))
 
 
 class _WithInputs(nn.Module):
-    """A module that takes a tree like this one, given its leaves one by one."""
+    """Wraps a module that takes a tree like this one, to take its leaves as separate arguments."""
 
     def __init__(self, module: nn.Module, tree: Tree) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def _unfrozen(name: str, packed: bytes, device: str) -> FrozenModule:
 
 
 class TorchScalar(nn.Module, backend.Trained):
-    """One trained number."""
+    """A trainable scalar."""
 
     decays = False
     rebinds = False
@@ -261,7 +261,7 @@ class TorchScalar(nn.Module, backend.Trained):
 
 
 class TorchFreeVariable(TorchScalar):
-    """A tensor of a user's agent beside its modules."""
+    """A tensor of a user's agent outside its modules."""
 
     decays = True
 
@@ -277,20 +277,21 @@ _MOODY = (
     nn.MultiheadAttention,
     nn.RNNBase,
     nn.RReLU,
-    nn.utils.parametrizations._SpectralNorm,  # iterates
+    nn.utils.parametrizations._SpectralNorm,  # runs power iterations
     modules.TorchNormalization,
 )
 
 
 def _known(module: nn.Module) -> bool:
-    """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
-    from the few that do, and from those with hooks, which may look at it."""
+    """True if a module is known not to depend on training mode: torch's and tandem's, except for
+    the few that do, and those with hooks, which may read it."""
     ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
     return ours and as_written(module) and not isinstance(module, _MOODY)
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
-    """Whether it is one of those few, as it is set; not one of ours."""
+    """True if a module depends on training mode with its current options; False for tandem's
+    own."""
     if isinstance(module, nn.modules.batchnorm._NormBase):
         return bool(module.track_running_stats)
     if isinstance(module, nn.modules.dropout._DropoutNd):

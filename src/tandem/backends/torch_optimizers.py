@@ -17,13 +17,13 @@ from tandem.math.optimization import rectification
 from tandem.types import AnyArray, Array, Batch
 
 PLAIN = (type(None), bool, int, float, str)
-OTHERS = ("group/", "self/", "all/")  # begin the names of what is no state of a weight
+OTHERS = ("group/", "self/", "all/")  # name prefixes of values that are not the state of a weight
 
 
 class Flat:
-    """An optimizer of one flat parameter, as far as it is asked: `param_groups`, `state`, `step()`.
-    Not one of torch.optim: to make one of those takes a second, since that imports torch's
-    compiler, and each of its steps goes through hooks."""
+    """An optimizer of one flat parameter with the required part of the torch.optim interface:
+    `param_groups`, `state`, `step()`. Not a torch.optim class, because creating one imports torch's
+    compiler, which takes a second, and each step runs hooks."""
 
     def __init__(self, flat: nn.Parameter, **state: torch.Tensor) -> None:
         self.param_groups: list[dict[str, Any]] = [{"params": [flat], "lr": 0.0}]
@@ -31,17 +31,17 @@ class Flat:
 
     @torch.no_grad()
     def step(self) -> None:
-        """One step by the gradient of the flat parameter."""
+        """Make a step with the gradient of the flat parameter."""
         (flat,) = self.param_groups[0]["params"]
         self.move(flat, flat.grad, self.state[flat], self.param_groups[0]["lr"])
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
-        """The step of its kind."""
+        """Make the step of the optimizer's type."""
         raise NotImplementedError
 
 
 class TorchAdam(Flat):
-    """torch.optim.Adam(fused=True), to the bit; with `weight_decay` torch.optim.AdamW."""
+    """Bit-identical to torch.optim.Adam(fused=True); with `weight_decay`, to torch.optim.AdamW."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class TorchAdam(Flat):
 
 
 class TorchRAdam(TorchAdam):
-    """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
+    """RAdam (Liu et al. 2020, arXiv:1908.03265, algorithm 2)."""
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         state["step"] += 1
@@ -94,7 +94,8 @@ class TorchRAdam(TorchAdam):
 
 
 class TorchRMSProp(Flat):
-    """With epsilon below the root, and a mean square that begins at 1; torch's own has neither."""
+    """RMSProp with epsilon inside the root and a mean square that starts at 1, unlike
+    torch.optim's."""
 
     def __init__(self, flat: nn.Parameter, decay: float = 0.99, epsilon: float = 1e-5) -> None:
         super().__init__(flat, square=torch.ones_like(flat.detach()))
@@ -107,7 +108,7 @@ class TorchRMSProp(Flat):
 
 
 class TorchGradientRecorder(Flat):
-    """Keeps the gradient, and moves nothing."""
+    """Stores the gradient and changes no weight."""
 
     def __init__(self, flat: nn.Parameter, **_: float) -> None:
         super().__init__(flat, gradient=torch.zeros_like(flat.detach()))
@@ -133,8 +134,7 @@ OPTIMIZERS: dict[str, Callable[..., Flat]] = {
 
 
 class TorchOptimizer:
-    """The framework's optimizer over one flat parameter, of which the networks' weights are
-    views."""
+    """An optimizer of one flat parameter; the networks' weights are views of it."""
 
     def __init__(
         self, name: str, networks: list[Any], kind: Any, options: dict[str, float]
@@ -149,15 +149,15 @@ class TorchOptimizer:
             flat = torch.cat([p.reshape(-1) for p in self.parameters])
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.data = part.view(p.shape)
-        # a step that is only kept moves nothing
+        # a step that is only recorded changes nothing
         self.unit = [] if kind == "kept" else [x for n in networks for x in n.unit]
         self.flat = nn.Parameter(flat)
-        self.moved = [self.flat]  # what the inner one optimizes
+        self.moved = [self.flat]  # the parameters of the inner optimizer
         self.inner: Any
-        # of a user's own class: who knows what its state is before its first step
+        # a user-defined class has an unknown state before its first step
         self.is_own_class = self.given and not type(kind).__module__.startswith("torch.optim")
         if self.given:
-            if type(kind) not in ELEMENTWISE:  # its step may depend on a weight's shape
+            if type(kind) not in ELEMENTWISE:  # its step may depend on the shape of weights
                 self.moved = self.parameters
             self.inner = _copied(kind, self.moved, begins=not self.is_own_class)
             if not any(n.decays for n in networks):
@@ -168,9 +168,9 @@ class TorchOptimizer:
         self._first = {n: copy.deepcopy(first[n]) for n in OTHERS if n in first}
 
     def parts(self) -> dict[str, dict[str, Any]]:
-        """Everything that its steps may change, by prefix of the names: the state of each weight;
-        of a user's optimizer also the options of its group, numbers among its attributes, and the
-        state that it has for all weights together, by a text."""
+        """Return everything that its steps may change, by name prefix: the state of each weight;
+        for a user's optimizer also the options of its group, numeric attributes, and state under
+        text keys, which is shared by all weights."""
         parts = {
             "" if x is self.flat else f"{i}/": self.inner.state.get(x, {})
             for i, x in enumerate(self.moved)
@@ -183,10 +183,10 @@ class TorchOptimizer:
         return parts
 
     def put(self, parts: dict[str, dict[str, Any]]) -> None:
-        """Sets the parts of a user's optimizer."""
+        """Set the parts of a user's optimizer."""
         *states, group, own, common = parts.values()
         for x, state in zip(self.moved, states, strict=True):
-            self.inner.state.pop(x, None)  # no state is what it has before its first step
+            self.inner.state.pop(x, None)  # before its first step it has no state
             if state:
                 self.inner.state[x] = state
         self.inner.param_groups[0].update(group)
@@ -194,7 +194,7 @@ class TorchOptimizer:
         self.inner.state.update(common)
 
     def entries(self) -> dict[str, Any]:
-        """All that its steps have changed, by name."""
+        """Return everything that its steps have changed, by name."""
         return {
             f"{start}{name}": x
             for start, part in self.parts().items()
@@ -208,7 +208,7 @@ class TorchOptimizer:
         }
 
     def load(self, arrays: dict[str, AnyArray]) -> None:
-        """Takes over those entries that a new optimizer does not have."""
+        """Load the entries that a new optimizer does not have."""
         parts = self.parts() if self.given else {}
         for start in parts:
             if self.is_own_class or start in OTHERS:
@@ -218,7 +218,7 @@ class TorchOptimizer:
             self.put(parts)
 
     def step(self, gradient: torch.Tensor) -> None:
-        """A step of the inner one, by a gradient of the flat parameter."""
+        """Make a step of the inner optimizer with a gradient of the flat parameter."""
         if self.moved is self.parameters:
             for p, part in zip(self.parameters, gradient.split(self.sizes), strict=True):
                 p.grad = part.view(p.shape)
@@ -236,8 +236,8 @@ def _differ(x: object, y: object) -> bool:
 def _copied(
     original: object, weights: list[nn.Parameter], begins: bool = True
 ) -> torch.optim.Optimizer:
-    """An optimizer of the given one's kind and options over `weights`, as before its first step;
-    where it `begins`, with the state that it creates in that step."""
+    """Return an optimizer of the same type and options over `weights`, as before its first step; if
+    `begins`, with the state that it would create in that step."""
     if (
         not isinstance(original, torch.optim.Optimizer)
         or len(original.param_groups) != 1
@@ -251,7 +251,7 @@ def _copied(
             "used.",
         )
     taken = inspect.signature(type(original)).parameters
-    (group,) = original.param_groups  # its options count: they may be set there, or after
+    (group,) = original.param_groups  # its options take precedence: they may have been changed
     given, options = copy.deepcopy(
         (
             {n: v for n, v in original.defaults.items() if n in taken},
@@ -260,7 +260,7 @@ def _copied(
     )
     try:
         copied: torch.optim.Optimizer = type(original)(weights, **given)
-    except Exception as error:  # whatever its own class raises
+    except Exception as error:  # its class may raise anything
         raise SettingError(
             f"optimizer= is a {type(original).__name__}, which cannot be created for the "
             f"networks' weights: {error}",
@@ -274,7 +274,7 @@ def _copied(
     for weight in weights if begins else ():
         if not copied.state[weight]:
             begin(copied, weight, copied.param_groups[0])
-    copied.param_groups[0].update(options)  # some count their steps there: these were none
+    copied.param_groups[0].update(options)  # undoes step counters in the options
     return copied
 
 
@@ -284,8 +284,8 @@ Gradient = tuple[Array, dict[str, Array], Array]  # (loss, aux, flat gradient [s
 def eager_gradient(
     optimizer: TorchOptimizer, loss: backend.Loss, batch: Batch, count: Array | None
 ) -> Gradient:
-    """The gradient of the reduced loss by the optimizer's weights; 0 where one has no part in
-    it."""
+    """Return the gradient of the reduced loss with respect to the optimizer's weights; 0 for
+    weights that the loss does not depend on."""
     with torch.enable_grad():
         each, aux = loss(batch)
         value = backend.reduce(each, batch, count)

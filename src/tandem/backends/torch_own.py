@@ -1,4 +1,4 @@
-"""A user's own torch optimizer, as it trains their agent."""
+"""A user's torch optimizer while it trains their agent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tandem.backends.torch_devices import TorchLayout
 from tandem.errors import SettingError
 from tandem.types import AnyArray, Array, Batch, JSONDict, Variable
 
-# they treat each number alone, so that many weights may be one vector; one call instead of one for
-# each
+# they treat each number separately, so that many weights can be one vector with one call
 ELEMENTWISE = {
     torch.optim.Adam,
     torch.optim.AdamW,
@@ -25,9 +24,9 @@ ELEMENTWISE = {
     torch.optim.NAdam,
     torch.optim.RAdam,
 }
-ODD = ("capturable", "differentiable", "maximize", "dampening")  # which `begin` knows nothing of
+ODD = ("capturable", "differentiable", "maximize", "dampening")  # `begin` does not support these
 UNFIT = (torch.optim.LBFGS, torch.optim.SparseAdam)
-# of a group: its weights, and how it computes
+# entries of a group for its weights and its implementation
 HOW = {
     "params",
     "fused",
@@ -40,10 +39,10 @@ FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagr
 
 
 class TorchOptimizerWrapper:
-    """A user's own optimizer. While we train (`with`), the weights of each of its groups are views
-    of one vector, which is what it optimizes, where that makes no difference to it; afterwards it
-    has its weights back, and their state. Of weights that it has stepped less often than others,
-    since they were frozen, there is another vector: they count from their own beginning."""
+    """A user's optimizer. During training (`with`), the weights of each of its groups are views of
+    one vector, which it optimizes instead if the result is the same; afterwards its weights and
+    their state are restored. Weights with fewer steps than others, because they were frozen, form
+    another vector with their own step count."""
 
     def __init__(self, name: str, optimizer: object, weights: list[Variable]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
@@ -65,26 +64,26 @@ class TorchOptimizerWrapper:
                 "create it from them: torch.optim.Adam(agent.param), or from agent.param[i] for "
                 "the i-th.",
             )
-        # of the modules that it trains, those with a training mode
+        # trained modules that depend on training mode
         self.stateful_forward: list[nn.Module] = []
         self.flats: list[nn.Parameter] = []
-        self._blocks: list[list[Variable]] = []  # the weights in each vector
+        self._blocks: list[list[Variable]] = []  # the weights of each vector
         self._ages: list[list[int]] = []  # which weights of each group share a vector
-        self._saved: list[list[int]] = []  # the same, as it was in a file
+        self._saved: list[list[int]] = []  # the same, loaded from a file
         self._gradient: torch.Tensor = torch.zeros(())
 
     def look(self) -> bool:
-        """Finds its weights: those of them that are frozen are not trained, as long as they are.
-        Nothing has to be compiled anew for that."""
+        """Find its weights, without those that are currently frozen. Return False: nothing needs to
+        be recompiled."""
         self.given = [list(g["params"]) for g in self.inner.param_groups]
         self.groups = [[p for p in g if p.requires_grad] for g in self.given]
         self.parameters = [p for g in self.groups for p in g]
         for p in (p for g in self.given for p in g if not p.requires_grad):
-            p.grad = None  # that of the step before it was frozen would move it again
+            p.grad = None  # an old gradient would change it again
         return False
 
     def __enter__(self) -> TorchOptimizerWrapper:
-        """Makes vectors of the groups."""
+        """Turn the groups into vectors."""
         self.look()
         self._ages = self._saved or [self._ages_of(parameters) for parameters in self.groups]
         self._saved = []
@@ -104,8 +103,8 @@ class TorchOptimizerWrapper:
         return self
 
     def _ages_of(self, parameters: list[Variable]) -> list[int]:
-        """Numbers from 0 on, the same for weights that have made the same steps, as their counts
-        say, or that have no state."""
+        """Return numbers from 0 on that are equal for weights with the same number of steps, by
+        their counters, and for weights without state."""
         states = [self.inner.state.get(p, {}) for p in parameters]
         keys = [
             (bool(state), *sorted((n, _number(x)) for n, x in state.items() if not _array(x)))
@@ -115,7 +114,7 @@ class TorchOptimizerWrapper:
         return [kinds.index(key) for key in keys]
 
     def _vector(self, group: dict[str, Any], block: list[Variable]) -> nn.Parameter:
-        """These weights of a group as views of one, which has their state."""
+        """Turn weights of a group into views of one vector, which takes over their state."""
         with torch.no_grad():
             flat = nn.Parameter(torch.cat([p.reshape(-1) for p in block]))
             for p, part in zip(block, flat.detach().split([p.numel() for p in block]), strict=True):
@@ -126,7 +125,7 @@ class TorchOptimizerWrapper:
         if type(self.inner) in FUSED and free and flat.dtype == torch.float32:
             group["fused"] = True
         if all(states):
-            self.inner.state[flat] = {  # counts stay as they are
+            self.inner.state[flat] = {  # scalar counters are kept
                 n: torch.cat([s[n].reshape(-1) for s in states]) if _array(x) else x
                 for n, x in states[0].items()
             }
@@ -135,7 +134,7 @@ class TorchOptimizerWrapper:
         return flat
 
     def __exit__(self, *_: object) -> None:
-        """Gives it its weights back."""
+        """Restore its weights."""
         if not self.flats:
             return
         for group, values in zip(self.inner.param_groups, self.given, strict=True):
@@ -152,7 +151,7 @@ class TorchOptimizerWrapper:
         self.look()
 
     def take(self, gradients: list[torch.Tensor]) -> None:
-        """These are the gradients of `parameters` for its next step."""
+        """Set the gradients of `parameters` for its next step."""
         if not self.flats:
             for p, g in zip(self.parameters, gradients, strict=True):
                 p.grad = g
@@ -169,8 +168,8 @@ class TorchOptimizerWrapper:
         return torch.linalg.vector_norm(self._gradient)
 
     def load(self, arrays: dict[str, AnyArray]) -> None:
-        """Makes room for a state of these names, which is about to be loaded; that of a user's own
-        class is taken over here."""
+        """Prepare for loading a state with these names; the state of a user-defined class is loaded
+        here."""
         for key, p in self._weights().items() if self.is_own_class else ():
             own = {n.removeprefix(key): x for n, x in arrays.items() if n.startswith(key)}
             self.inner.state[p] = torch_states.restored(own, p.device)
@@ -178,8 +177,8 @@ class TorchOptimizerWrapper:
             self.expect(set(arrays))
 
     def expect(self, names: set[str]) -> None:
-        """Its state of these names is about to be loaded: a kind that makes it in a first step only
-        makes it now, to have room for it."""
+        """Create state that an optimizer normally creates in its first step, as the target for
+        loading these names."""
         for key, (group, p) in self._frozen().items():
             if not any(name.startswith(key) for name in names):
                 self.inner.state.pop(p, None)
@@ -191,8 +190,8 @@ class TorchOptimizerWrapper:
                     begin(self.inner, p, group)
 
     def settings(self) -> JSONDict:
-        """Its class, and the numbers of its groups (learning rate, momenta, decay), as
-        JSON data."""
+        """Return its class, and the numbers of its groups (learning rate, momenta, decay), as JSON
+        data."""
         groups = [
             {n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups
         ]
@@ -204,7 +203,7 @@ class TorchOptimizerWrapper:
             own = vars(self.inner).items()
             numbers = (bool, int, float)
             settings["own"] = {n: x for n, x in own if isinstance(x, numbers)}
-            settings["state"] = {  # for all weights together
+            settings["state"] = {  # shared by all weights
                 n: x
                 for n, x in self.inner.state.items()
                 if isinstance(n, str) and isinstance(x, numbers)
@@ -212,11 +211,11 @@ class TorchOptimizerWrapper:
         return settings | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
     def numbers(self, name: str) -> list[float]:
-        """Its "lr", "weight_decay", "beta1" or "beta2", one for each group that has it."""
+        """Return its "lr", "weight_decay", "beta1" or "beta2", one for each group that has it."""
         return [float(x) for g in self.inner.param_groups if (x := _of_group(g, name)) is not None]
 
     def set_numbers(self, name: str, values: list[float]) -> None:
-        """Gives it as many of them."""
+        """Set that value in each group that has it."""
         groups = [g for g in self.inner.param_groups if _of_group(g, name) is not None]
         for group, value in zip(groups, values, strict=True):
             if name in BETAS:
@@ -229,8 +228,8 @@ class TorchOptimizerWrapper:
                 group[name] = value
 
     def adjust(self, settings: JSONDict) -> None:
-        """Takes such numbers over; before it begins, since its state hangs on some of them.
-        ValueError for other weights."""
+        """Set the numbers from `settings`, before it creates state, which depends on some of them.
+        Raises ValueError for different weights."""
         self.look()
         self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
         if (came := [len(g) for g in self._saved]) != (sizes := [len(g) for g in self.groups]):
@@ -241,15 +240,15 @@ class TorchOptimizerWrapper:
         self.inner.state.update(settings.get("state", {}))
         for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
             for name, value in saved.items():
-                now = group.get(name)  # some are counted from the first step on
-                if isinstance(now, torch.Tensor):  # such as a learning rate that a scheduler moves
+                now = group.get(name)  # some exist only after the first step
+                if isinstance(now, torch.Tensor):  # such as a learning rate set by a scheduler
                     now.fill_(value)
                 else:
                     group[name] = tuple(value) if isinstance(value, list) else value
 
     def entries(self) -> dict[str, Array]:
-        """Its state by name: of the weights that it trains, and of those that it has trained and
-        that are frozen now."""
+        """Return its state by name, for the weights that it trains, and for those that it has
+        trained and that are now frozen."""
         return {
             f"{key}{n}": x
             for key, p in self._weights().items()
@@ -257,12 +256,12 @@ class TorchOptimizerWrapper:
         }
 
     def _weights(self) -> dict[str, Variable]:
-        """All of them, by the beginning of their states' names."""
+        """Return all weights, by the name prefix of their state."""
         weights = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
         return weights | {key: p for key, (_, p) in self._frozen().items()}
 
     def _frozen(self) -> dict[str, tuple[dict[str, Any], Variable]]:
-        """(group, weight) of each weight that is frozen, by the beginning of its state's names."""
+        """Return (group, weight) of each frozen weight, by the name prefix of its state."""
         groups = zip(self.inner.param_groups, self.given, strict=True)
         everything = [(group, p) for group, parameters in groups for p in parameters]
         return {
@@ -275,8 +274,8 @@ class TorchOptimizerWrapper:
 def joint_gradients(
     optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, batch: Batch
 ) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
-    """(reduced losses, aux, each optimizer's gradients), detached: of its own loss, or of the only
-    one, all at the same point."""
+    """Return (reduced losses, aux, gradients per optimizer), detached. Each optimizer uses its own
+    loss, or all use the only one, at the same point."""
     stateful = [module for o in optimizers for module in o.stateful_forward]
     groups = [o.parameters for o in optimizers]
     for module in stateful:
@@ -284,7 +283,7 @@ def joint_gradients(
     with torch.enable_grad():
         each, aux = losses(batch)
         values = [backend.reduced(x, batch) for x in each]
-        if len(values) == 1:  # one pass for all groups
+        if len(values) == 1:  # one backward pass for all groups
             flat = torch.autograd.grad(
                 values[0], [p for g in groups for p in g], materialize_grads=True
             )
@@ -311,7 +310,7 @@ def divided(
     batch: Batch,
     networks: list[Any],
 ) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
-    """As `joint_gradients`, where each of several processes takes those of its rows: the mean over
+    """Return `joint_gradients` computed by several processes, each for its own rows: the mean over
     parts. layout: a `TorchLayout`. networks: see `TorchLayout.gradient`."""
     share = 1.0 / layout.count if layout.divides(batch) else 1.0
 
@@ -327,14 +326,14 @@ def divided(
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:
-    """Gives the optimizer its state of `weight`, in that group, as it is before a first step: most
-    make theirs only then."""
+    """Create the optimizer's state of `weight`, a member of `group`, as before a first step. Most
+    optimizers create it only in that step."""
     before, weight.grad = weight.detach().clone(), torch.zeros_like(weight)
     params, decay = [g["params"] for g in optimizer.param_groups], group.get("weight_decay")
     for g in optimizer.param_groups:
         g["params"] = [weight] if g is group else []
     if decay is not None:
-        group["weight_decay"] = 0.0  # it would be a gradient, which the state remembers
+        group["weight_decay"] = 0.0  # it would enter the state as a gradient
     optimizer.step()
     if decay is not None:
         group["weight_decay"] = decay
@@ -353,7 +352,7 @@ def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[st
 
 
 def _parted(x: Array, flat: torch.Tensor, sizes: list[int]) -> list[Array]:
-    """The state of each weight, from that of their vector; counts as they are."""
+    """Split a vector's state into that of each weight; scalar counters are copied."""
     if isinstance(x, torch.Tensor) and x.shape == flat.shape:
         return [part.clone() for part in x.split(sizes)]
     return [x.clone() if isinstance(x, torch.Tensor) else x for _ in sizes]
@@ -364,18 +363,18 @@ def _array(x: Array) -> bool:
 
 
 def _of_group(group: dict[str, Any], name: str) -> Any:
-    """A number of a group by the name that `numbers` knows; None where it has none."""
+    """Return a number of a group by its name in `numbers`, or None."""
     return (
         group["betas"][BETAS.index(name)] if name in BETAS and "betas" in group else group.get(name)
     )
 
 
-_NONE = object()  # what is no number
+_NONE = object()  # marks values that are not numbers
 
 
 def _number(x: Array) -> object:
-    """A setting as JSON data: a number, several, or None."""
-    if getattr(x, "ndim", None) == 0:  # of torch, or of NumPy
+    """Return a setting as JSON data: a number, several, or None."""
+    if getattr(x, "ndim", None) == 0:  # a torch or NumPy scalar
         return x.item()
     if isinstance(x, (tuple, list)):
         parts = [_number(part) for part in x]

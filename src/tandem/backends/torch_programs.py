@@ -1,7 +1,8 @@
-"""Graphs of updates as machine code, kept on disk.
+"""Compiled machine code of update graphs, cached on disk.
 
-Torch's compiler takes ten seconds and more, and what it has made is loaded in a millisecond: it is
-kept in the user's cache folder, by a name made of all that it depends on."""
+Torch's compiler takes ten seconds and more, but its output loads in a millisecond. It is kept in
+the user's cache folder, under a name derived from everything that it depends on.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ from tandem.types import Array
 from tandem.version import __version__
 
 Program = Callable[[list[Array]], list[Array]]
-ON_CUDA = "reduce-overhead"  # as CUDA graphs, which launch all kernels of an update at once
-LARGEST = 2**29  # bytes in the folder; what was used longest ago goes first
-PER_NODE = 0.03  # seconds of compiling for each node of a graph, as long as none was measured
+ON_CUDA = "reduce-overhead"  # as CUDA graphs, which launch all kernels of an update together
+LARGEST = 2**29  # bytes in the folder; the least recently used go first
+PER_NODE = 0.03  # seconds of compilation per graph node, until measured
 
 
 def folder() -> Path | None:
-    """Where programs are kept; None where nothing can be."""
+    """Return the cache folder, or None if nothing can be stored."""
     cache = user_folder("cache")
     if cache is None:
         return None
@@ -42,18 +43,18 @@ def folder() -> Path | None:
 
 
 def known(shapes: object) -> str:
-    """A name for shapes, with which those of programs for them begin."""
+    """Return the common prefix of the names of programs for these shapes."""
     about = repr((shapes, torch.__version__, __version__))
     return hashlib.sha256(about.encode()).hexdigest()[:16]
 
 
 def any_kept(place: Path | None, shapes: str) -> bool:
-    """Whether there is a program whose name begins so."""
+    """True if there is a program whose name has this prefix."""
     return place is not None and next(place.glob(f"{shapes}-*.so"), None) is not None
 
 
 def seconds_per_node(place: Path | None) -> float:
-    """How long compiling a graph takes for each of its nodes, by the latest there."""
+    """Return the compilation time per graph node, from the latest measurement."""
     with suppress(OSError, ValueError):
         if place is not None:
             return float((place / "seconds_per_node").read_text())
@@ -61,14 +62,14 @@ def seconds_per_node(place: Path | None) -> float:
 
 
 class ProgramSource:
-    """A graph that is to become a program: `length` steps in turn, whose inputs are the state, the
-    steps' own inputs [length, ...], and those that they have in common. The program writes the
-    state after the last step over the first, and gives what the steps gave, [length, ...].
+    """A graph to compile into a program of `length` successive steps. Its inputs are the state, the
+    steps' own inputs [length, ...], and common inputs. The program overwrites the state with the
+    state after the last step, and returns the steps' outputs, [length, ...].
 
-    place: the folder that it is kept in; None: nowhere.
-    shapes: what its name begins with, see `known`.
-    step: (state, own inputs, common inputs) -> (state, outputs).
-    inputs: such as the program gets. state, own: how many of them are what."""
+    place: the cache folder, or None. shapes: the prefix of its name, see `known`. step: (state, own
+    inputs, common inputs) -> (state, outputs). inputs: example inputs of the program. state, own:
+    the numbers of inputs of these types.
+    """
 
     def __init__(
         self,
@@ -83,17 +84,17 @@ class ProgramSource:
         self.step, self.inputs, self.state, self.own = step, inputs, state, own
         self.length = len(inputs[state])
         given = [(tuple(x.shape), x.stride(), str(x.dtype)) for x in inputs]
-        # a program may use all that the processor can do, and several may share a home folder
+        # a program may use every processor feature, and machines may share a home folder
         here = processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
         text = repr((step.code, given, state, own, torch.__version__, here))
         self.name = f"{shapes}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
     def is_kept(self) -> bool:
-        """Whether it has been compiled before."""
+        """True if it has been compiled before."""
         return self.place is not None and (self.place / f"{self.name}.so").is_file()
 
     def program(self) -> Program:
-        """The program, compiled if need be. Whatever torch's compiler raises where it cannot be."""
+        """Return the program, compiled if necessary. Raises the errors of torch's compiler."""
         if self.inputs[0].device.type != "cpu":
             return self._one_by_one_compiled()
         if self.place is None:
@@ -105,24 +106,24 @@ class ProgramSource:
                 _make_room(self.place)
                 return self._compiled_or_not(file)
         with suppress(OSError):
-            os.utime(file)  # it has been used
+            os.utime(file)  # mark as recently used
         return _loaded(file)
 
     def _compiled_or_not(self, file: Path) -> Program:
         try:
             return self._compiled(file)
-        except Exception as error:  # torch may change what this is made of, and `scan` above all
+        except Exception as error:  # torch may change these internals, especially `scan`
             note(f"updates are compiled one by one, since {brief(error)}.")
             return self._one_by_one_compiled()
 
     def _one_by_one_compiled(self) -> Program:
         mode = ON_CUDA if self.inputs[0].device.type == "cuda" else "default"
         run = self.one_by_one(torch.compile(self.step, fullgraph=True, dynamic=False, mode=mode))
-        run([x.clone() for x in self.inputs])  # it compiles when it is first called
+        run([x.clone() for x in self.inputs])  # the first call compiles
         return run
 
     def one_by_one(self, step: Callable[..., list[Array]]) -> Program:
-        """The same computation as the program, by a call for each step."""
+        """Return the same computation with one call per step."""
 
         def run(inputs: list[Array]) -> list[Array]:
             n, m, rows = self.state, self.state + self.own, []
@@ -130,13 +131,13 @@ class ProgramSource:
                 for k in range(self.length):
                     out = step(*inputs[:n], *(x[k] for x in inputs[n:m]), *inputs[m:])
                     torch._foreach_copy_(inputs[:n], list(out[:n]))
-                    rows.append([x.clone() for x in out[n:]])  # a graph of CUDA's writes over them
+                    rows.append([x.clone() for x in out[n:]])  # a CUDA graph overwrites them
                 return [torch.stack(xs) for xs in zip(*rows, strict=True)]
 
         return run
 
     def _compiled(self, file: Path) -> Program:
-        # loads torch's compiler, which takes a second
+        # imports torch's compiler, which takes a second
         from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
         logging.getLogger("tandem").warning(
@@ -148,7 +149,7 @@ class ProgramSource:
             temporary_cache_dir(beside),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # torch's own
+            warnings.simplefilter("ignore")  # torch's
             made = Path(beside) / "program.so"
             self._write(with_onednn(self.step), made)
             took = Path(beside) / "seconds_per_node"
@@ -166,7 +167,7 @@ class ProgramSource:
         aot_compile(whole, tuple(self.inputs), options=options)
 
     def _in_turn(self, step: GraphModule, *xs: Array) -> list[Array]:
-        # not in every version of torch: see `_compiled_or_not`
+        # not in every torch version: see `_compiled_or_not`
         from torch._higher_order_ops.scan import scan_op
 
         n, m = self.state, self.state + self.own
@@ -188,7 +189,7 @@ def _loaded(file: Path) -> Program:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While no other process compiles the same."""
+    """Hold the lock, so that no other process compiles the same program."""
     with path.open("a+b") as file:
         while not lock(file):
             time.sleep(0.1)
@@ -196,7 +197,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _make_room(place: Path) -> None:
-    """Removes programs beyond `LARGEST`."""
+    """Remove programs beyond `LARGEST`."""
     files = sorted(place.glob("*.so"), key=lambda f: f.stat().st_mtime)
     size = sum(f.stat().st_size for f in files)
     while files and size > LARGEST:

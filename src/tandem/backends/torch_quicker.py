@@ -1,4 +1,4 @@
-"""Operations of tensors on a processor, by others that are quicker there, in graphs of updates."""
+"""Faster CPU replacements for tensor operations in graphs of updates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from tandem.networks.torch_products import LARGE, by_onednn
 from tandem.types import Array
 
-# Of x^1, x^3, ... and of x^0, x^2, ...
+# Coefficients of x^1, x^3, ... and of x^0, x^2, ...
 ABOVE = (
     4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08,
     -8.60467152213735e-11, 2.00018790482477e-13, -2.76076847742355e-16,
@@ -21,8 +21,8 @@ BELOW = 4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.1982
 
 
 def tanh(x: Array) -> Array:
-    """Of float32, as Eigen and XLA compute it: a quotient of polynomials, within 4e-7, five times
-    as quick."""
+    """Compute tanh for float32 as Eigen and XLA do: a quotient of polynomials, accurate to 4e-7 and
+    five times as fast."""
     x = x.clamp(-7.90531110763549805, 7.90531110763549805)
     square = x * x
     above, below = (reduce(lambda y, c: y * square + c, each[::-1]) for each in (ABOVE, BELOW))
@@ -30,14 +30,15 @@ def tanh(x: Array) -> Array:
 
 
 def product(a: Array, b: Array) -> Array:
-    """MKL takes up to five times as long where a product has few columns, as the gradient of a
-    first layer."""
+    """Multiply matrices. MKL takes up to five times as long if the result has few columns, like the
+    gradient of a first layer."""
     few = 1 < b.shape[1] < min(a.shape[0], 33)
     return torch.mm(b.t(), a.t()).t().contiguous() if few else NotImplemented
 
 
 def dense(bias: Array, x: Array, w: Array, **scales: float) -> Array:
-    """For an addition the compiler would make one operation again, which copies the bias before."""
+    """Compute a dense layer. The compiler would turn an addition back into one operation that first
+    copies the bias."""
     return NotImplemented if scales else torch.mm(x, w) - (-bias)
 
 
@@ -49,7 +50,7 @@ QUICKER: dict[torch._ops.OpOverload, Callable[..., Array]] = {
 
 
 def with_onednn(step: GraphModule) -> GraphModule:
-    """A copy in which oneDNN computes products of large matrices, where it is quicker."""
+    """Return a copy in which oneDNN multiplies large matrices if it is faster."""
     graph, aten = deepcopy(step), torch.ops.aten
     for node in graph.graph.find_nodes(op="call_function", target=aten.mm.default):
         a, b = node.args
@@ -63,9 +64,9 @@ def with_onednn(step: GraphModule) -> GraphModule:
 
 @cache
 def _linear() -> torch._ops.OpOverload:
-    """x W^T by oneDNN, as an operation that the compiler leaves as it is: of torch's own it expects
-    that weights are constants."""
-    # these load torch's compiler, which takes a second
+    """Return x W^T by oneDNN as an operation that the compiler does not change. For torch's own it
+    expects constant weights."""
+    # imports torch's compiler, which takes a second
     from torch._inductor.ir import FixedLayout, TensorBox
     from torch._inductor.lowering import lowerings
     from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node

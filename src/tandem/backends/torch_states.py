@@ -1,5 +1,5 @@
-"""The state of a torch backend, by names for a file. Of optimizers it has tensors, Python's numbers
-and None, in dicts and lists too, and leaves anything else out."""
+"""The state of a torch backend by names for a file. For optimizers it contains tensors, Python
+numbers and None, including those in dicts and lists; anything else is left out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tandem.backends.torch_devices import TorchLayout
 from tandem.errors import ResumeError
 from tandem.types import AnyArray, Array
 
-MARK = "#"  # behind a name: of what type the value is, where that is not a tensor
+MARK = "#"  # separates a name from the type of a value that is not a tensor
 NUMBERS: dict[str, Callable[[float], object]] = {"bool": bool, "int": int, "float": float}
 
 
 def entries(state: Mapping[str, object]) -> Iterator[tuple[str, Array]]:
-    """(name, value) of all tensors, numbers and None."""
+    """Yield (name, value) of all tensors, numbers and None."""
     for name, x in state.items():
         kind = type(x).__name__
         if isinstance(x, (dict, list, tuple)):
@@ -36,7 +36,7 @@ def entries(state: Mapping[str, object]) -> Iterator[tuple[str, Array]]:
 
 
 def stored(x: Array) -> AnyArray:
-    """A value as an array; NumPy has no bfloat16."""
+    """Return a value as a NumPy array. NumPy has no bfloat16."""
     if isinstance(x, torch.Tensor):
         x = x.detach().cpu()
         return np.array((x.float() if x.dtype is torch.bfloat16 else x).numpy())
@@ -44,8 +44,8 @@ def stored(x: Array) -> AnyArray:
 
 
 def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, object]:
-    """The state that had these `entries`; vectors and matrices in that place, single numbers on the
-    CPU, as torch's own optimizers have them."""
+    """Return the state with these `entries`: vectors and matrices on device `place`, scalars on the
+    CPU, as in torch's own optimizers."""
     parts: dict[str, dict[str, AnyArray]] = {}
     for name, x in arrays.items():
         first, _, rest = name.partition("/")
@@ -67,7 +67,7 @@ def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, o
 
 
 class Stateful(Backend):
-    """The state that a backend saves and loads: networks, optimizers and generators."""
+    """Saving and loading of a backend's state: networks, optimizers and generators."""
 
     layout: TorchLayout | None
     _optimizers: list[Any]
@@ -105,7 +105,7 @@ class Stateful(Backend):
                 )
             o.load(saved)
         for n, t in self._tensors().items():
-            if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
+            if state[n].shape != tuple(t.shape):  # copy_ would broadcast a scalar to a vector
                 raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
             t.copy_(torch.as_tensor(state[n], device=t.device))
         with process.restored(self):

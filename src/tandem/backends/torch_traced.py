@@ -1,8 +1,9 @@
-"""Updates of a torch backend as functions from state to state, in graphs.
+"""Updates of a torch backend as graphs: functions from state to state.
 
-An update is traced as it is written: while it runs, all that it may change is replaced by copies,
-which are tensors without data, and torch notes the operations. What comes out has no Python in it,
-and changes nothing: it takes the state and gives another."""
+An update is traced unchanged: while it runs, everything that it may change is replaced by copies,
+which are tensors without data, and torch records the operations. The graph contains no Python and
+changes nothing: it takes a state and returns a new one.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
 
 
 class Uncapturable(Exception):
-    """Why an update cannot be a graph."""
+    """The reason why an update cannot be a graph."""
 
 
 class Traced:
-    """An update as a graph of a step: (state, whether it is to be made; inputs of its own; inputs
-    that all have) -> (state, whether the next one is to be made; its code, what it gives).
+    """An update as the graph of a step: (state, whether to make the update; its own inputs; common
+    inputs) -> (state, whether to make the next update; code, outputs).
 
-    `state` are the tensors that it may change, less those that are views of others."""
+    `state` contains the tensors that the update may change, except views of others.
+    """
 
     def __init__(self, backend: TorchBackend, update: Callable[[Batch], Update]) -> None:
         self._backend, self._update = backend, update
@@ -59,11 +61,12 @@ class Traced:
     def step(
         self, own: Tree, common: Tree
     ) -> tuple[GraphModule, pytree.TreeSpec, list[torch.Tensor]]:
-        """The graph for inputs of these shapes, the structure of what the update gives, and
-        further inputs that all have, behind `common`.
+        """Return the graph for inputs of these shapes, the structure of the update's outputs, and
+        additional common inputs, which follow `common`.
 
-        own: (settings; the batch, or the rows of `common` that it has; whether it is to be made).
-        common: () or a batch."""
+        own: (settings; the batch, or its rows of `common`; whether to make the update). common: ()
+        or a batch.
+        """
         (inputs, structure), given = pytree.tree_flatten((own, common)), list[pytree.TreeSpec]()
         n = len(self.state)
 
@@ -76,7 +79,7 @@ class Traced:
             )
             outs, form = pytree.tree_flatten(tuple(out))
             given[:] = [form]
-            # what is given twice, or as it came, a loop cannot have
+            # a loop cannot return a tensor twice, or an input unchanged
             return [x.clone() for x in (*new, code == 0, code, *outs)]
 
         whole = [*self.state, torch.tensor(True, device=self.state[0].device), *inputs]
@@ -94,7 +97,7 @@ class Traced:
     def _run(
         self, state: list[Array], active: Array, batch: Batch
     ) -> tuple[list[Array], Array, Update]:
-        """The update, from this state: (the state after it, its code, what it gives)."""
+        """Make the update from this state. Return (new state, code, outputs)."""
         backend, work = self._backend, [x.clone() for x in state]
         instead = dict(zip(self._others, work[len(self._optimizers) :], strict=True))
         for o, flat in zip(self._optimizers, work, strict=False):
@@ -117,7 +120,7 @@ class Traced:
 
     @contextmanager
     def _replaced(self, instead: dict[int, Array]) -> Iterator[None]:
-        """While other tensors stand where those with these ids do."""
+        """Replace the tensors with these ids by others within the block."""
         buffers = [m._buffers for m in self._modules()]
         places: list[Any] = [*buffers, *(m._parameters for m in self._modules())]
         places += [vars(m) for m in self._modules()]
@@ -153,7 +156,8 @@ class Traced:
 def _traced(
     function: Callable[..., list[Array]], inputs: list[Array]
 ) -> tuple[GraphModule, list[torch.Tensor]]:
-    """A function of tensors as a graph that changes nothing, and further inputs of it."""
+    """Trace a function of tensors to a graph that changes nothing. Return it with its additional
+    inputs."""
     try:
         first = make_fx(function, tracing_mode="fake")(*inputs)
     except AssertionError as error:
@@ -169,13 +173,14 @@ def _traced(
     for node in pure.graph.nodes:
         if node.target is torch.ops.aten.copy.default:
             over, x = (n.meta["val"] for n in node.args)
-            if (over.shape, over.dtype) == (x.shape, x.dtype):  # else `over` would be computed too
+            if (over.shape, over.dtype) == (x.shape, x.dtype):  # avoids computing `over`
                 node.replace_all_uses_with(node.args[1])
     return pure, _as_inputs(pure)
 
 
 def _as_inputs(graph: GraphModule) -> list[torch.Tensor]:
-    """Makes further inputs of a graph's constants, and gives them: in a loop it may have none."""
+    """Turn a graph's constants into additional inputs, and return them: a loop must not have
+    constants."""
     constants, nodes = [], list(graph.graph.nodes)
     last = [node for node in nodes if node.op == "placeholder"][-1]
     for node in nodes:
@@ -192,8 +197,8 @@ def _as_inputs(graph: GraphModule) -> list[torch.Tensor]:
 
 
 def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
-    """Makes a branch of what only `where(due, x, otherwise)` needs: it is not computed where it is
-    not due."""
+    """Move nodes used only by `where(due, x, otherwise)` into a branch, so that they are computed
+    only if due."""
     where, nodes = torch.ops.aten.where.self, graph.graph.nodes
     choices = [n for n in nodes if n.target is where and n.args[0] is due]
     if not choices:
@@ -204,7 +209,7 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
         if node.op == "call_function" and own and all(own) and node is not due:
             inside[node] = None
     wanted = [*inside, *choices]
-    while wanted:  # a branch creates its own views: its inputs must not share memory
+    while wanted:  # a branch creates its own views, since its inputs must not share memory
         views = [x for x in wanted.pop().all_input_nodes if x not in inside and _is_view(x)]
         inside.update(dict.fromkeys(views))
         wanted += views
@@ -238,7 +243,7 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
 
 
 def _is_view(node: Node) -> bool:
-    """Whether it is a view of its input, or a part of such views."""
+    """True if a node is a view of its input, or an element of a tuple of views."""
     if node.target is operator.getitem:
         return _is_view(node.args[0])
     schema = getattr(node.target, "_schema", None)
@@ -248,7 +253,7 @@ def _is_view(node: Node) -> bool:
 def cond(
     backend: TorchBackend, flag: Array, update: Callable[[], dict[str, Array]]
 ) -> dict[str, Array]:
-    """See `Backend.cond`; what is not due is taken back."""
+    """Implement `Backend.cond`: changes that are not due are undone."""
     due, work, code = flag > 0, backend.tracing, backend._code
     before, versions = [x.clone() for x in work], [x._version for x in work]
     metrics = update()
@@ -256,19 +261,19 @@ def cond(
         if x._version != version:
             x.copy_(torch.where(due, x, old))
     backend._code = torch.where(due, backend._code, code)
-    # one NaN: of several, a branch would give the same tensor several times
+    # a single NaN: with several, a branch would return the same tensor more than once
     none = torch.full((len(metrics),), torch.nan, device=flag.device)
     values = torch.where(due, torch.stack(list(metrics.values())), none)
     return dict(zip(metrics, values, strict=True))
 
 
-# The steps of optimizers, in operations that the compiler joins, with numbers that are data.
+# Optimizer steps in operations that the compiler can fuse, with hyperparameters as data.
 
 
 def once(number: Array) -> Array:
-    """A number that is worked out once: the compiler puts simple operations into the loop over the
-    weights that they are for, and a power takes longer than all else there. It does not so with
-    what comes of many numbers."""
+    """Return the number, computed only once. The compiler inlines simple operations into the loop
+    over the weights that use them, where a power takes longer than everything else. It does not
+    inline reductions."""
     return number.expand(16).amax()
 
 
@@ -285,7 +290,7 @@ def _adam(
         flat.mul_(1.0 - rate * inner.decay)
     change = first * length / (second.sqrt() * scale + inner.epsilon)
     if isinstance(inner, optimizers.TorchRAdam):
-        last = max(1, math.ceil(-36 / math.log(beta2)))  # behind it the factor is 1
+        last = max(1, math.ceil(-36 / math.log(beta2)))  # after it the factor is 1
         table = torch.as_tensor(rectification(np.arange(1, last + 1), beta2), device=flat.device)
         factor = once(table.take(torch.clamp(t, max=last).long() - 1))
         change = torch.where(factor > 0, factor * change, first * length)
@@ -303,7 +308,7 @@ def _rmsprop(
     flat.sub_(rate * gradient / (square + inner.epsilon).sqrt())
 
 
-# by what `move` of each of them does
+# equivalents of each one's `move`
 STEPS: dict[type, Callable[..., object]] = {
     optimizers.TorchAdam: _adam,
     optimizers.TorchRAdam: _adam,

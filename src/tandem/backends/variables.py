@@ -1,5 +1,5 @@
-"""Reading, writing and copying lists of a user's variables: torch tensors, or variables of
-Keras."""
+"""Functions to read, write and copy lists of a user's variables: torch tensors or Keras
+variables."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tandem.backends import running
 from tandem.errors import SettingError
 from tandem.types import Array, Tree, Variable
 
-# compiled copies of TensorFlow's, by the variables they are of, which they hold
+# compiled TensorFlow copy functions by the variables that they hold
 _copies: dict[tuple[int, ...], Callable[..., object]] = {}
 _functions: dict[str, Callable[..., list[Array]]] = {}  # compiled by JAX
 
 
 def assign_param(target: Tree, source: Tree, tau: float = 1.0) -> None:
-    """target <- tau source + (1 - tau) target, variable by variable, for lists (of lists) of torch
-    tensors or Keras variables: a copy by default, a step of Polyak averaging with tau below 1. The
-    source may be NumPy arrays, such as `restore_param` gives.
-    Integer ones, the seeds of dropout, are left alone.
+    """Update target <- tau source + (1 - tau) target for each variable in (nested) lists of torch
+    tensors or Keras variables: a copy by default, Polyak averaging with tau below 1. The source may
+    be NumPy arrays, such as those from `restore_param`. Integer variables (dropout seeds) are not
+    changed.
 
-    Raises SettingError where the lists do not match.
+    Raises SettingError if the lists do not match.
     """
     targets, sources = flat(target), flat(source)
     if any(isinstance(x, np.ndarray) for x in targets):
@@ -72,12 +72,12 @@ def assign_param(target: Tree, source: Tree, tau: float = 1.0) -> None:
 
 
 def read(variables: Iterable[Variable]) -> list[Array]:
-    """Their values, as NumPy arrays of their own."""
+    """Return copies of the variables' values as NumPy arrays."""
     return [np.array(host(v), copy=True) for v in variables]
 
 
 def write(variables: Iterable[Variable], values: Iterable[Array]) -> None:
-    """Gives them these values."""
+    """Set the variables to these values."""
     torch = sys.modules.get("torch")
     for v, x in zip(variables, values, strict=True):
         if torch is not None and isinstance(v, torch.Tensor):
@@ -88,22 +88,22 @@ def write(variables: Iterable[Variable], values: Iterable[Array]) -> None:
 
 
 def flat(variables: Tree) -> list[Variable]:
-    """The variables in lists of lists, and in generators, in order."""
+    """Return the variables in nested lists and generators, in order."""
     if isinstance(variables, (list, tuple, Iterator)):
         return [x for part in variables for x in flat(part)]
     return [variables]
 
 
 def host(v: Variable) -> Array:
-    """Its value as a NumPy array, which may be its own memory."""
-    x: Array = getattr(v, "_value", v)  # of Keras's: one of several devices has no array of its own
+    """Return the variable's value as a NumPy array, which may share its memory."""
+    x: Array = getattr(v, "_value", v)  # of a Keras variable; a distributed one has no single array
     if hasattr(x, "detach"):
         return x.detach().cpu().numpy()
     return x.numpy() if hasattr(x, "numpy") else np.asarray(x)
 
 
 def _tensorflow(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
-    import tensorflow as tf  # which these variables are of
+    import tensorflow as tf  # the framework of these variables
 
     key = tuple(id(v) for pair in pairs for v in pair)
     if key not in _copies:
@@ -117,7 +117,7 @@ def _tensorflow(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
 
 
 def _jax(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
-    import jax  # which these variables are of
+    import jax  # the framework of these variables
 
     if "jax" not in _functions:
         _functions["jax"] = jax.jit(
@@ -133,5 +133,5 @@ def _jax(pairs: list[tuple[Variable, Variable]], tau: float) -> None:
     for (t, _), x in zip(pairs, new, strict=True):
         if isinstance(x, jax.core.Tracer) or x.dtype != t.dtype:
             t.assign(x)
-        else:  # what `assign` comes to, after looking at what is known here
+        else:  # the core of `assign`, without checks that are unnecessary here
             t._direct_assign(x)
