@@ -34,9 +34,10 @@ NAME = re.compile(r"[A-Za-z][\w-]*\Z", re.ASCII)
 class Plugin:
     """One entry point.
 
-    value: MODULE or MODULE:ATTRIBUTE. package: the distribution that provides it. version: the
-    version of that distribution. others: further packages, with versions, that have the same name
-    in this group.
+    value: MODULE or MODULE:ATTRIBUTE.
+    package: the distribution that provides it.
+    version: the version of that distribution.
+    others: further packages, with versions, that have the same name in this group.
     """
 
     group: str

@@ -117,8 +117,8 @@ class Search:
     (integers for integer settings), or one of `choices`.
 
     scale: scale of the numbers, one of SCALES. With "near one", low and high are distances below 1,
-    on a logarithmic scale. part: part of a schedule to sample. A new start scales the end by the
-    same ratio.
+    on a logarithmic scale.
+    part: part of a schedule to sample. A new start scales the end by the same ratio.
 
     Ranges without a stated source are those of rl-baselines3-zoo 2.9 (hyperparams_opt.py), widened
     to include its tuned settings.
@@ -151,9 +151,10 @@ def setting(
 ) -> T:
     """Declare a field of a settings dataclass: its default, its meaning (with unit), the source of
     the default, its search range, and the `Limits` of a number. Every number has `minimum` or
-    `above`; -math.inf allows any. resumable: whether a resumed run may change the value, because it
-    affects where or how the run is executed, not its results. needs: values of other settings
-    without which this one has no effect."""
+    `above`; -math.inf allows any.
+    resumable: whether a resumed run may change the value, because it affects where or how the run
+    is executed, not its results.
+    needs: values of other settings without which this one has no effect."""
     limits = None
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))

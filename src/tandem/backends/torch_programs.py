@@ -66,9 +66,11 @@ class ProgramSource:
     steps' own inputs [length, ...], and common inputs. The program overwrites the state with the
     state after the last step, and returns the steps' outputs, [length, ...].
 
-    place: the cache folder, or None. shapes: the prefix of its name, see `known`. step: (state, own
-    inputs, common inputs) -> (state, outputs). inputs: example inputs of the program. state, own:
-    the numbers of inputs of these types.
+    place: the cache folder, or None.
+    shapes: the prefix of its name, see `known`.
+    step: (state, own inputs, common inputs) -> (state, outputs).
+    inputs: example inputs of the program.
+    state, own: the numbers of inputs of these types.
     """
 
     def __init__(

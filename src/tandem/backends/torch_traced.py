@@ -64,8 +64,8 @@ class Traced:
         """Return the graph for inputs of these shapes, the structure of the update's outputs, and
         additional common inputs, which follow `common`.
 
-        own: (settings; the batch, or its rows of `common`; whether to make the update). common: ()
-        or a batch.
+        own: (settings; the batch, or its rows of `common`; whether to make the update).
+        common: () or a batch.
         """
         (inputs, structure), given = pytree.tree_flatten((own, common)), list[pytree.TreeSpec]()
         n = len(self.state)

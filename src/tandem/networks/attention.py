@@ -1,6 +1,6 @@
-"""A transformer's layers (Vaswani et al. 2017, arXiv:1706.03762) among the members of a sequence
-[B, members, width], as Wen et al. 2022 (arXiv:2205.14953, figure 2) have them: normalised behind
-each sum, and with GELU. One forward, over the callables of its parts, serves every engine."""
+"""Transformer layers (Vaswani et al. 2017, arXiv:1706.03762) over the members of a sequence [B,
+members, width], as in Wen et al. 2022 (arXiv:2205.14953, figure 2): normalized after each sum, and
+with GELU. One forward function over the callables of the parts serves every backend."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tandem.networks.plan import Dense, Layer, LayerNorm, Weights
 from tandem.types import Array, Tree
 
 Parts = dict[str, Callable[[Tree], Array]]
-SMALL, RELU = 0.01, 2**0.5  # gains of first weights: of what is added to a stream, and before GELU
+SMALL, RELU = 0.01, 2**0.5  # initial weight gains: of layers added to a stream; before GELU
 
 
 @dataclass(frozen=True)
 class Block(Layer):
-    """A layer made of others, its `parts`, whose weights are "part_weight" here. `run` is its
-    forward function, given those of its parts."""
+    """A layer composed of other layers, its `parts`, whose weights are named "part_weight". `run`
+    is its forward function, given those of its parts."""
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -47,8 +47,8 @@ def _of(w: Weights, part: str) -> Weights:
 
 @dataclass(frozen=True)
 class Attention(Block):
-    """Attention of `heads` heads (section 3.2) of {"query", "key"} [B, members, width], where the
-    keys are the values too; with `causal` no member sees a later one."""
+    """Multi-head attention (section 3.2) of {"query", "key"} [B, members, width], with the keys as
+    values. With `causal`, members do not attend to later ones."""
 
     width: int
     heads: int
@@ -75,7 +75,7 @@ class Attention(Block):
         return f["output"](xp.reshape(seen, (-1, seen.shape[1], self.width)))
 
     def _apart(self, x: Array) -> Array:
-        """[B, members, width] as [B, heads, members, width / heads]."""
+        """Reshape [B, members, width] to [B, heads, members, width / heads]."""
         xp = ops.of(x)
         split = xp.reshape(x, (-1, x.shape[1], self.heads, self.width // self.heads))
         return xp.swapaxes(split, 1, 2)
@@ -83,7 +83,7 @@ class Attention(Block):
 
 @dataclass(frozen=True)
 class FeedForward(Block):
-    """Hidden layers, and a linear one back to `width`."""
+    """Hidden layers, followed by a linear one back to `width`."""
 
     width: int
     hidden: tuple[int, ...]
@@ -107,7 +107,7 @@ class FeedForward(Block):
 
 @dataclass(frozen=True)
 class Transformer(Block):
-    """The base class of layers of attention and feed-forward nets of one `width`."""
+    """The base class of layers with attention and feed-forward networks of one `width`."""
 
     width: int
     heads: int
@@ -122,7 +122,8 @@ class Transformer(Block):
 
 @dataclass(frozen=True)
 class EncoderBlock(Transformer):
-    """Each member of [B, members, width] attends to all, and goes through a feed-forward net."""
+    """Each member of [B, members, width] attends to all members, followed by a feed-forward
+    network."""
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -140,8 +141,8 @@ class EncoderBlock(Transformer):
 
 @dataclass(frozen=True)
 class DecoderBlock(Transformer):
-    """Of {"x", "encoded"} [B, members, width]: each member attends to x of itself and of earlier
-    ones; what is encoded of it then asks these, and goes on in their place."""
+    """Takes {"x", "encoded"} [B, members, width]. Each member attends to its own x and earlier
+    ones; its encoding then attends to the results and replaces them."""
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -164,9 +165,9 @@ class DecoderBlock(Transformer):
 
 @dataclass(frozen=True)
 class Decoder(Transformer):
-    """From what is encoded of each member [B, members, width] and what is known of the one before
-    it [B, members, inputs] ({"encoded", "before"}) to features [B, members, width], which depend
-    on no later member's "before"."""
+    """Maps each member's encoding [B, members, width] and information about the previous member [B,
+    members, inputs] ({"encoded", "before"}) to features [B, members, width], which do not depend on
+    any later member's "before"."""
 
     inputs: int = field(kw_only=True)
     blocks: int = 1

@@ -1,8 +1,8 @@
-"""Layers of plans in files that earlier commits wrote of users' networks. They only act, in NumPy;
-nothing makes them now: such a network acts through its framework.
+"""Layers in files that earlier commits wrote for custom networks. They only act, in NumPy, and are
+no longer created: such networks now act through their framework.
 
-Weights are named and laid out as Keras has them. `trailing` is how many axes follow the channels'
-(0: channels last; 2: an image with channels first).
+Weights have Keras's names and layout. `trailing` is the number of axes after the channels' axis (0:
+channels last; 2: an image with channels first).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tandem.networks.recurrent import lstm
 from tandem.types import Array
 
 Shape = tuple[int, ...]
-Pads = tuple[int, ...]  # on both sides of each axis: (before, after, before, after, ...)
+Pads = tuple[int, ...]  # padding on both sides of each axis: (before, after, before, after, ...)
 
 
 @dataclass(frozen=True)
 class Linear(Layer):
-    """x @ kernel, without a bias. kernel [inputs, units]."""
+    """A linear layer without a bias: x @ kernel. kernel [inputs, units]."""
 
     inputs: int
     units: int
@@ -34,7 +34,7 @@ class Linear(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """Dropout and other noise of training: nothing where an agent acts."""
+    """Dropout and other training noise: the identity when acting."""
 
     def forward(self, w: Weights, x: Array) -> Array:
         return x
@@ -42,8 +42,7 @@ class Dropout(Layer):
 
 @dataclass(frozen=True)
 class Reshape(Layer):
-    """Rows of another shape, of the same numbers in the same order; as float32, where `cast` says
-    so."""
+    """Reshapes rows, and converts them to float32 if `cast`."""
 
     shape: Shape
     cast: bool = False
@@ -54,7 +53,8 @@ class Reshape(Layer):
 
 
 def _windows(x: Array, kernel: Shape, stride: Shape, pads: Pads, fill: float) -> Array:
-    """Of x [B, ..., C], filled up by `pads`: [B, ..., C, *kernel], one for each place."""
+    """Return the windows of x [B, ..., C], padded with `pads`: [B, ..., C, *kernel], one per
+    position."""
     around = [(0, 0), *zip(pads[::2], pads[1::2], strict=True), (0, 0)]
     x = np.pad(x, around, constant_values=fill)
     found = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=tuple(range(1, x.ndim - 1)))
@@ -63,8 +63,8 @@ def _windows(x: Array, kernel: Shape, stride: Shape, pads: Pads, fill: float) ->
 
 @dataclass(frozen=True)
 class Windowed(Layer):
-    """The base class of layers over windows of `kernel` numbers along some axes, `stride` apart,
-    with `pads` around."""
+    """The base class of layers over windows of size `kernel` along some axes, `stride` apart, with
+    padding `pads`."""
 
     kernel: Shape
     stride: Shape
@@ -74,7 +74,7 @@ class Windowed(Layer):
 
 @dataclass(frozen=True)
 class Convolution(Windowed):
-    """Convolution over one or two axes. kernel [*k, C, filters], bias [filters]."""
+    """A convolution over one or two axes. kernel [*k, C, filters], bias [filters]."""
 
     channels: int = 0
     filters: int = 0
@@ -91,8 +91,8 @@ class Convolution(Windowed):
 
 @dataclass(frozen=True)
 class Pool(Windowed):
-    """The largest number of each window, or the average: of the whole window, or, where
-    `count_pads` is off, of those of its numbers that were there before the padding."""
+    """The maximum of each window, or the average: of the whole window, or of its unpadded part if
+    `count_pads` is off."""
 
     average: bool = False
     count_pads: bool = True
@@ -113,8 +113,8 @@ class Pool(Windowed):
 
 @dataclass(frozen=True)
 class BatchNorm(Layer):
-    """Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) as it acts: by the moving mean
-    and variance [width]. `scale` and `bias` say which of the two it learned."""
+    """Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) in inference mode, with the
+    moving mean and variance [width]. `scale` and `bias` tell which of the two were trained."""
 
     width: int
     epsilon: float
@@ -133,8 +133,8 @@ class BatchNorm(Layer):
 
 @dataclass(frozen=True)
 class GroupNorm(Layer):
-    """Group normalization (Wu & He 2018, arXiv:1803.08494): each of `groups` groups of channels by
-    its mean and variance in this row. `before`: how many axes stand before the channels."""
+    """Group normalization (Wu & He 2018, arXiv:1803.08494): normalizes each of `groups` groups of
+    channels by its mean and variance in a row. `before`: the number of axes before the channels."""
 
     width: int
     groups: int
@@ -158,7 +158,7 @@ class GroupNorm(Layer):
 
 @dataclass(frozen=True)
 class Embedding(Layer):
-    """A learned vector for each whole number. embeddings [choices, width]."""
+    """A learned vector per integer. embeddings [choices, width]."""
 
     choices: int
     width: int
@@ -169,11 +169,10 @@ class Embedding(Layer):
 
 @dataclass(frozen=True)
 class LSTM(Layer):
-    """From sequences [B, T, inputs] to the outputs after each step, [B, T, units] (Hochreiter &
-    Schmidhuber 1997, with the forget gate of Gers et al. 2000), from a state of zeros: those of
-    `recurrent.LSTMCell`. kernel [inputs, 4 units], recurrent [units, 4 units], bias [4 units], with
-    the parts of i, f, g, o side by side.
-    """
+    """Maps sequences [B, T, inputs] to the outputs after each step, [B, T, units], starting from a
+    zero state (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000), as
+    `recurrent.LSTMCell` does. kernel [inputs, 4 units], recurrent [units, 4 units] and bias [4
+    units] are concatenated in the order i, f, g, o."""
 
     inputs: int
     units: int
@@ -191,7 +190,7 @@ class LSTM(Layer):
 
 @dataclass(frozen=True)
 class Steps(Layer):
-    """Of a sequence [B, T, F] its last step [B, F], or all of it."""
+    """The last step [B, F] of a sequence [B, T, F], or all of it."""
 
     last: bool
 
@@ -201,8 +200,8 @@ class Steps(Layer):
 
 @dataclass(frozen=True)
 class PReLU(Layer):
-    """A leaky rectifier with learned slopes (He et al. 2015, arXiv:1502.01852): alpha, one of all
-    or one of each of the last axis, [width]."""
+    """A leaky rectifier with learned slopes alpha (He et al. 2015, arXiv:1502.01852): a single one,
+    or one per entry of the last axis, [width]."""
 
     width: int
 
@@ -220,7 +219,7 @@ def _softplus(x: Array, beta: float = 1.0) -> Array:
 
 
 SELU = (1.6732632423543772, 1.0507009873554805)  # alpha, scale (Klambauer et al. 2017)
-# names as torch.nn.functional has them, where it does
+# named as in torch.nn.functional where possible
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     "leaky_relu": lambda x, slope: np.where(x >= 0, x, slope * x),
     "hardtanh": lambda x, low, high: np.clip(x, np.float32(low), np.float32(high)),
@@ -253,8 +252,8 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
 
 @dataclass(frozen=True)
 class Function(Layer):
-    """A function of each number, or of each vector along the last axis (softmax), with parameters
-    that are not learned; one of `FUNCTIONS`."""
+    """A function of each number, or of each vector along the last axis (softmax), with fixed
+    parameters; one of `FUNCTIONS`."""
 
     name: str
     parameters: tuple[float, ...] = ()

@@ -1,5 +1,5 @@
-"""The networks that an algorithm gets when the user gives none, as plans built from the spaces; and
-the heads that it adds to a body that the user does give."""
+"""Default networks of algorithms, as plans built from the spaces, and the heads that algorithms add
+to a custom feature extractor."""
 
 from __future__ import annotations
 
@@ -46,46 +46,47 @@ if TYPE_CHECKING:
     from tandem.networks.users import Bodies, NetworkFunction, Networks
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
-HIDDEN = 256  # units where features and action meet, if the default networks have no hidden layer
+HIDDEN = 256  # units that combine features and action if the default networks have no hidden layer
 
 
 class WithAction(dict[str, Spec]):
-    """The inputs of a critic of actions: "obs" and "action". A type of its own, since an
-    observation may have such entries too."""
+    """Inputs of a critic of actions: "obs" and "action". A separate type, since an observation may
+    have entries with these names."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """One network of an algorithm: what enters it, the default body, and a head that takes however
-    many features there are."""
+    """One network of an algorithm: its inputs, its default feature extractor, and a head for any
+    number of features."""
 
     inputs: Inputs
     body: Plan
-    head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
-    # of the user's bodies it stands on this: "actor", "critic", or "both", where its head is a fork
+    head: Plan  # `fit` sets its first layers' `inputs` to the width of the feature extractor
+    # the custom feature extractor that it uses: "actor", "critic", or "both" if its head is a fork
     part: str = "actor"
-    split: bool = False  # by default each stream of the fork stands on a body of its own
-    # of a memory between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    split: bool = False  # by default each stream of the fork has its own feature extractor
+    # units of a recurrent layer before the head; `inputs` are then those of
+    # `networks.recurrent.entering`
     units: int = 0
-    memory: str = "gru"  # its kind
-    # with which fractions enter between body and head; `inputs` are then WithFractions
+    memory: str = "gru"  # its type
+    # number of cosines that embed fractions before the head; `inputs` are then WithFractions
     cosines: int = 0
-    features: int = 0  # that the body puts out, where its plan does not say it
-    space: Space | None = None  # passed to a user's function, if it is not the environment's
-    # a mixer: made by us, whatever network its user gives for the others, and without noise
+    features: int = 0  # outputs of the feature extractor, if its plan does not define them
+    space: Space | None = None  # passed to a user's function, if not the environment's
+    # True for a mixer: always the default network, and without noise
     ours: bool = False
-    agents: int = 0  # whose rows stand side by side; each of them has weights of its own
+    agents: int = 0  # number of agents with adjacent rows, each with its own weights
 
     @property
     def outputs(self) -> int:
-        """How many numbers it puts out, whatever body it stands on."""
+        """Number of outputs, which does not depend on the feature extractor."""
         return width(fit(self.head, 1))
 
     @property
     def head_on_body(self) -> Plan:
-        """The head on a user's body. A critic's features and action first pass the last hidden
-        layer of the default body: the head alone would be linear in the action, and the best action
-        the same in every state."""
+        """The head for a custom feature extractor. For a critic, features and action first pass the
+        last hidden layer of the default network: with the head alone, the value would be linear in
+        the action, and the best action the same in every state."""
         if not isinstance(self.inputs, WithAction):
             return self.head
         dense = [i for i, layer in enumerate(self.body) if getattr(layer, "inputs", 0)]
@@ -108,8 +109,8 @@ class Role:
 
 
 def fit(head: Plan, features: int) -> Plan:
-    """The head for that many features: every layer written with inputs=0 gets them, or the half of
-    them."""
+    """Return the head for this number of features: layers with inputs=0 receive it, or half of
+    it."""
     fitted: list[Layer] = []
     for layer in head:
         if isinstance(layer, Half):
@@ -124,7 +125,8 @@ def fit(head: Plan, features: int) -> Plan:
 
 
 def remembering(of: Role | CustomNetwork, body: Plan, features: int) -> Recurrent:
-    """A body of so many features, a memory of them, and the head."""
+    """Return a network of feature extractor, recurrent layer for its `features` outputs, and
+    head."""
     action = of.inputs["action"].width if "action" in of.inputs else 0
     head = of.head if action else seeing(of.head, of.memory)
     whole = Recurrent(body, features, of.units, head, of.memory, action)
@@ -132,14 +134,14 @@ def remembering(of: Role | CustomNetwork, body: Plan, features: int) -> Recurren
 
 
 def streams(head: Plan) -> dict[str, Plan]:
-    """The plans of a head that begins with a fork, by name; none where it does not."""
+    """Return the plans of a head that starts with a fork, by name; {} for other heads."""
     if isinstance(head[0], Streams) and not isinstance(head[0], Branches):
         return head[0].plans
     return head[0].plans if isinstance(head[0], Dueling) else {}
 
 
 def whole_streams(head: Plan) -> dict[str, Plan]:
-    """The same, for bodies of their own, of which none takes a half only."""
+    """Return the same plans for separate feature extractors, so that none takes only a half."""
     return {
         k: tuple(layer for layer in plan if not isinstance(layer, Half))
         for k, plan in streams(head).items()
@@ -147,13 +149,13 @@ def whole_streams(head: Plan) -> dict[str, Plan]:
 
 
 def _forked(layer: Layer, plans: dict[str, Plan]) -> Layer:
-    """The fork with other plans."""
+    """Return the fork with other plans."""
     return Dueling(**plans) if isinstance(layer, Dueling) else replace(layer, plans=plans)  # type: ignore[call-arg]
 
 
 def apart(bodies: tuple[tuple[Plan, int], ...], head: Plan) -> Plan:
-    """A fork whose two streams stand on bodies of their own, not on one; with how many numbers each
-    puts out."""
+    """Return a fork whose two streams have separate feature extractors, given as (plan, number of
+    outputs)."""
     joined = {
         k: body + fit(p, features)
         for (body, features), (k, p) in zip(bodies, whole_streams(head).items(), strict=True)
@@ -168,8 +170,9 @@ def encoder(
     initializer: str = "uniform",
     layer_norm: bool = False,
 ) -> Plan:
-    """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
-    normalised numbers; the parts of a dict side by side. An action beside them stays as it is."""
+    """Return the plan from raw observations to features: scaled and convolved images, one-hot
+    symbols, plain or normalized numbers; the parts of a dict are concatenated. An additional action
+    is not changed."""
     if isinstance(inputs, dict):
         part = partial(encoder, initializer=initializer, layer_norm=layer_norm)
         plain = {"action"} if isinstance(inputs, WithAction) else set()
@@ -187,15 +190,18 @@ def encoder(
 
 
 NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride) of each convolution
-SMALL = 36  # pixels of a side below which these convolutions have nothing left
+SMALL = 36  # side length in pixels below which these convolutions have no output
 
 
 def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> Plan:
-    """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods). For
-    images with a side below SMALL pixels, such as MiniGrid's 7 x 7, three small ones and 128
-    features, as MiniGrid's documentation has them: of 2 x 2 pixels; of 3 x 3 in strides of two,
-    while a side has 8 or more. With `layer_norm` each pixel's channels are normalised, and the
-    features (Gallici et al. 2024, arXiv:2407.04811)."""
+    """Return three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236,
+    Methods).
+
+    For images with a side below SMALL pixels, such as MiniGrid's 7 x 7, return three small
+    convolutions and 128 features as in MiniGrid's documentation: 2 x 2 pixels, or 3 x 3 with stride
+    2 while the sides have 8 or more. With `layer_norm`, each pixel's channels and the features are
+    normalized (Gallici et al. 2024, arXiv:2407.04811).
+    """
     first = image.shape[0] < image.shape[2]
     height, wide, channels = (*image.shape[1:], image.shape[0]) if first else image.shape
     small, gain = min(height, wide) < SMALL, 2**0.5
@@ -216,8 +222,8 @@ def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> 
 
 
 def normed(layer: Dense | Conv, units: int) -> Plan:
-    """The layer with its `units` outputs normalised (Ba et al. 2016, arXiv:1607.06450) before its
-    activation."""
+    """Return the layer with its `units` outputs normalized (Ba et al. 2016, arXiv:1607.06450)
+    before its activation."""
     return replace(layer, activation="linear"), LayerNorm(units), Activation(layer.activation)
 
 
@@ -231,8 +237,8 @@ def mlp(
     normalize: bool = False,
     layer_norm: bool = False,
 ) -> Plan:
-    """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
-    further hidden layers. With `layer_norm` every layer is normalised before its activation."""
+    """Return a multilayer perceptron on the encoded inputs. Images go through the CNN, without
+    further hidden layers. With `layer_norm`, every layer is normalized before its activation."""
     if activation not in ACTIVATIONS:
         close = nearest(activation, ACTIVATIONS)
         raise SettingError(
@@ -250,13 +256,13 @@ def mlp(
 
 
 def has_images(spec: Spec) -> bool:
-    """Whether an observation holds pictures."""
+    """True if an observation contains images."""
     return any(s.image for s in spec.values()) if isinstance(spec, dict) else spec.image
 
 
 @dataclass(frozen=True)
 class PlannedNetwork:
-    """A network that is built from its plan, and its first weights."""
+    """A network built from its plan, with its initial weights."""
 
     plan: Plan
     weights: Weights
@@ -265,35 +271,36 @@ class PlannedNetwork:
 
 @dataclass(frozen=True)
 class CustomNetwork:
-    """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what
-    it makes is a body that takes observations, and the head stands on its features (and on the
-    action, where one enters); or a pair of bodies, one for each stream of a head that is a fork."""
+    """A network that the user creates: `make()` returns a new module. With a `head`, the module is
+    a feature extractor of observations, and the head follows on its features (and on the action,
+    for critics of actions); or a pair of feature extractors, one per stream of a head that is a
+    fork."""
 
     make: Callable[[], Bodies]
     inputs: Inputs
-    outputs: int  # how many numbers it has to put out, with its head
-    seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
+    outputs: int  # required number of outputs, including the head
+    seed: int  # seed of initial weights: the head's, and those that Keras samples in `make`
     head: Plan = ()
-    units: int = 0  # of a memory between a body and the head
-    memory: str = "gru"  # its kind
-    cosines: int = 0  # with which fractions enter there
-    tail: Plan = ()  # behind a whole network
+    units: int = 0  # units of a recurrent layer between feature extractor and head
+    memory: str = "gru"  # its type
+    cosines: int = 0  # number of cosines that embed fractions there
+    tail: Plan = ()  # layers after a complete network
 
     @property
     def with_action(self) -> bool:
-        """Whether an action enters beside the observation; a body sees the observation only."""
+        """True if an action is another input; a feature extractor receives only the observation."""
         return isinstance(self.inputs, WithAction)
 
     @property
     def beside(self) -> bool:
-        """Whether anything enters beside the observation, which is then the entry "obs"."""
+        """True if there are inputs other than the observation, which is then the entry "obs"."""
         return self.with_action or self.units > 0 or self.cosines > 0
 
     def features(self, name: str, call: Callable[[], Array], last_step: str = "") -> Array:
-        """The output of `call()`, which is the network on two made-up observations. Raises
-        NetworkError where it fails, or where the shape is not [2, F] (a body) or [2, outputs] (a
-        whole network). last_step: a layer that takes the last of a sequence that comes with a
-        state."""
+        """Return the output of `call()`, which runs the network on two artificial observations.
+        Raises NetworkError if it fails, or if the shape is not [2, F] (a feature extractor) or [2,
+        outputs] (a complete network). last_step: a layer that selects the last step of a sequence
+        returned with a state."""
         try:
             out = call()
         except Exception as error:
@@ -339,7 +346,7 @@ Source = PlannedNetwork | CustomNetwork
 
 
 def example(inputs: Inputs, rows: int = 2) -> Tree:
-    """Zeros of the kind that enters a network: a tree of arrays [rows, ...]."""
+    """Return zeros as network inputs: a tree of arrays [rows, ...]."""
     if isinstance(inputs, dict):
         return {k: example(v, rows) for k, v in inputs.items()}
     return np.zeros((rows, *inputs.shape), inputs.dtype)
@@ -351,10 +358,10 @@ def sources(
     space: Space,
     generator: Callable[[str], np.random.Generator],
 ) -> dict[str, Source]:
-    """Where each role's network comes from. `network` is what users give: None (the default plans),
-    a function of the observation space that returns a body or the pair (actor body, critic body),
-    to which our heads are added, or a dict of whole networks (or functions of the observation space
-    that make them) by role. `generator(name)` draws first weights."""
+    """Return the source of each role's network. `network` is the user's argument: None (the default
+    plans); a function of the observation space that returns a feature extractor or the pair
+    (actor's, critic's), to which tandem adds heads; or a dict of complete networks (or functions of
+    the observation space that create them) by role. `generator(name)` samples initial weights."""
     by_role: dict[str, Source] = {}
     if isinstance(network, dict) and (odd := set(network) ^ set(roles)):
         raise NetworkError(

@@ -1,9 +1,9 @@
 """Networks of quantile functions: implicit quantile networks (Dabney et al. 2018b,
 arXiv:1806.06923).
 
-Such a network is called with observations beside fractions: {"obs": [B, ...], "fractions": [B, N]},
-or [1, N], the same for all rows. It puts out [B, N, choices]: of each choice, the quantiles of its
-returns at these fractions.
+Inputs are observations and fractions: {"obs": [B, ...], "fractions": [B, N]}, or [1, N], the same
+for all rows. Outputs are [B, N, choices]: for each choice, the quantiles of its returns at these
+fractions.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tandem.types import Array, Tree
 
 
 class WithFractions(dict[str, Spec]):
-    """The inputs of such a network: "obs" and "fractions", of which there may be any number. A type
-    of its own, since an observation may have such entries too."""
+    """Inputs of such a network: "obs" and any number of "fractions". A separate type, since an
+    observation may have entries with these names."""
 
     @classmethod
     def of(cls, observation: Tree) -> WithFractions:
@@ -31,7 +31,8 @@ class WithFractions(dict[str, Spec]):
 
 @dataclass(frozen=True)
 class Cosines(Layer):
-    """Of fractions tau [..., N], cos(pi i tau) for i = 0 ... count - 1: [..., N, count] (eq. 4)."""
+    """Cosine features of fractions tau [..., N]: cos(pi i tau) for i = 0 ... count - 1, [..., N,
+    count] (eq. 4)."""
 
     count: int
 
@@ -46,7 +47,7 @@ class Cosines(Layer):
 
 @dataclass(frozen=True)
 class Product(Branches):
-    """Features of "obs" [B, F] times those of "fractions" [B or 1, N, F]: [B, N, F] (section
+    """The product of features of "obs" [B, F] and of "fractions" [B or 1, N, F]: [B, N, F] (section
     3.1)."""
 
     @property
@@ -59,7 +60,7 @@ class Product(Branches):
 
 
 def quantile_network(body: Plan, features: int, cosines: int, head: Plan) -> Plan:
-    """The plan of such a network: head(body(obs) * relu(linear(cosines of fractions))), for a body
-    of so many features and a head that takes as many."""
+    """Return the plan head(body(obs) * relu(linear(cosines of fractions))), where both the feature
+    extractor and the head have this number of features."""
     embedding = (Cosines(cosines), Dense(cosines, features, "relu"))
     return (Product({"obs": body, "fractions": embedding}), *head)

@@ -1,5 +1,5 @@
-"""Keras models that users make, completed with our heads; those that are chains of a plan's layers
-are recognized."""
+"""Custom Keras models completed with tandem's heads. Models that are chains of a plan's layers are
+recognized."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ Completed = tuple[keras.Model, Plan | None, Variables]
 
 
 class KerasFeatureCritic(keras.Model):
-    """The user's body, and our head on its features beside the action."""
+    """A custom feature extractor, and tandem's head on its features and the action."""
 
     def __init__(self, body: keras.Layer, head: keras.Model) -> None:
-        # TensorFlow takes no name that begins with an underscore
+        # TensorFlow rejects names with a leading underscore
         super().__init__(name="on_features")
         self.body, self.head = body, head
 
@@ -51,7 +51,8 @@ class KerasFeatureCritic(keras.Model):
 
 
 class KerasRecurrent(keras.Model):
-    """The user's body, our memory of its features, and our head on its states."""
+    """A custom feature extractor, tandem's recurrent layer on its features, and tandem's head on
+    the states."""
 
     def __init__(self, body: keras.Layer, cell: Cell, head: keras.Model) -> None:
         super().__init__(name="remembering")
@@ -64,10 +65,10 @@ class KerasRecurrent(keras.Model):
 
 
 def given(name: str, source: CustomNetwork) -> Completed:
-    """The network of a role that stands on what the user makes: (model, its plan where all its
-    layers are known, its variables by the plan's names, else those of the head by the head's)."""
+    """Return a role's network based on the user's model: (model, its plan if all layers are known,
+    its variables by the plan's names, or else the head's variables by the head's names)."""
     state = random.getstate()
-    random.seed(source.seed)  # Keras draws the seeds of its initialisers from Python's generator
+    random.seed(source.seed)  # Keras samples initializer seeds from Python's generator
     try:
         return _given(name, source)
     finally:
@@ -104,7 +105,7 @@ def _given(name: str, source: CustomNetwork) -> Completed:
 def _looked_at(
     name: str, source: CustomNetwork, body: keras.Layer
 ) -> tuple[int, Recognized | None]:
-    """How many numbers a model puts out, and its plan and variables if they are known."""
+    """Check a model. Return its number of outputs, and its plan and variables if they are known."""
     if not isinstance(body, keras.layers.Layer):
         raise NetworkError(
             f"network= returned a {type(body).__name__} for {name!r}.",
@@ -116,7 +117,7 @@ def _looked_at(
     out = source.features(name, lambda: body(x))
     try:
         trace(body, x)
-    except Exception as error:  # each engine has its own, and Keras rewrites them
+    except Exception as error:  # each backend raises its own type, which Keras rewrites
         cause: BaseException = error
         while cause.__context__ is not None:
             cause = cause.__context__
@@ -144,7 +145,7 @@ def _looked_at(
 def _with_fractions(
     source: CustomNetwork, body: keras.Layer, features: int, known: Recognized | None
 ) -> Completed:
-    """The fractions' embedding times the features, and our head on them."""
+    """Multiply the features by the fractions' embedding, and add tandem's head."""
     head = fit(source.head, features)
     rest = quantile_network((), features, source.cosines, head)
     entering = {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
@@ -162,7 +163,7 @@ def _with_fractions(
 def _with_memory(
     source: CustomNetwork, body: keras.Layer, features: int, known: Recognized | None
 ) -> Completed:
-    """Our memory of the features, and our head on its states."""
+    """Add tandem's recurrent layer to the features, and tandem's head to its states."""
     layer = remembering(source, () if known is None else known[0], features)
     head, variables = build(layer.head, keras.Input((layer.seen,)))
     rng, cell = np.random.default_rng(source.seed), Cell(layer.cell)
@@ -179,7 +180,7 @@ def _with_memory(
 
 
 def _apart(name: str, source: CustomNetwork, bodies: tuple[keras.Layer, ...]) -> Completed:
-    """Each stream of the head on a body of its own."""
+    """Give each stream of the head its own feature extractor."""
     inputs, outs, plans = symbolic(source.inputs), [], []
     variables: Variables = {}
     own: Variables = {}
@@ -212,15 +213,16 @@ def _apart(name: str, source: CustomNetwork, bodies: tuple[keras.Layer, ...]) ->
 
 
 def _shifted(variables: Variables, places: int) -> Variables:
-    """Variables by the names they have `places` layers further on."""
+    """Return the variables with names shifted by `places` layers."""
     return {
         f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()
     }
 
 
 def recognize(model: keras.Layer, entering: Leaf) -> Recognized | None:
-    """The plan of a user's model that is a chain of a plan's layers on such observations, and its
-    variables by the plan's names; None for any other, and for one without variables."""
+    """Return the plan of a custom model that is a chain of a plan's layers on such observations,
+    and its variables by the plan's names; None for any other model, and for one without
+    variables."""
     if not isinstance(model, keras.Model) or not model.built or not (row := chain(model)):
         return None
     parts = [_entrance(model.inputs[0], row[0], entering), *map(known, row)]
@@ -232,8 +234,8 @@ def recognize(model: keras.Layer, entering: Leaf) -> Recognized | None:
 
 
 def chain(model: keras.Model) -> list[keras.Layer]:
-    """The layers that a model calls one after the other, each once, and those of models in it; none
-    where it does otherwise."""
+    """Return the layers that a model calls in sequence, each once, including those of nested
+    models; [] if it calls them in another way."""
     found = []
     for layer in _in_a_row(model):
         inner = chain(layer) if isinstance(layer, keras.Model) else [layer]
@@ -261,8 +263,8 @@ def _in_a_row(model: keras.Model) -> list[keras.Layer]:
 
 
 def _entrance(symbolic: Array, first: keras.Layer, entering: Leaf) -> Known:
-    """The layers of a plan for what a model does with observations before its first layer: whole
-    numbers become float32."""
+    """Return the plan's layers for conversions of observations before a model's first layer:
+    integers become float32."""
     wanted = tuple(symbolic.shape[1:])
     if entering.dtype == "float32" or type(first) is layers.Rescaling:
         return [] if wanted == entering.shape else None
@@ -271,7 +273,7 @@ def _entrance(symbolic: Array, first: keras.Layer, entering: Leaf) -> Known:
 
 
 def known(layer: keras.Layer) -> Known:
-    """The layers of a plan that do the same as this one; None where there are none."""
+    """Return the plan's layers equivalent to this one, or None."""
     if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
         return None
     kind = type(layer)
@@ -293,7 +295,7 @@ def known(layer: keras.Layer) -> Known:
     return None
 
 
-# layers without weights: their options, and the layer of a plan that they are then
+# layers without weights: the required options, and the equivalent plan layer
 PLAIN: dict[type, tuple[dict[str, Any], Layer]] = {
     layers.Identity: ({}, p.Activation("linear")),
     layers.ReLU: (
@@ -307,7 +309,8 @@ PLAIN: dict[type, tuple[dict[str, Any], Layer]] = {
 
 
 def _activation(layer: keras.Layer) -> str:
-    """The name of a layer's activation if it is Keras's own and a plan has it, else nothing."""
+    """Return the name of a layer's activation if it is Keras's own and plans support it, else
+    ""."""
     name = getattr(layer.activation, "__name__", "")
     own = getattr(keras.activations, name, None) is layer.activation
     return name if own and name in p.ACTIVATIONS else ""

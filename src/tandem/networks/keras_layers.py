@@ -1,4 +1,4 @@
-"""Plans as Keras models, and the other way: weights out and in."""
+"""Conversion of plans to Keras models, and reading and writing of their weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tandem.networks.weight_norm import WeightNormConv, normalized
 from tandem.types import AnyArray, Array, JSONDict, Tree, Variable, leaves, tree_map
 
 ops = keras.ops
-Shape = tuple[int | None, ...]  # None: of any length
+Shape = tuple[int | None, ...]  # None: any length
 
 
 @keras.saving.register_keras_serializable("tandem")
 class PlanLayer(keras.layers.Layer):
-    """A layer of a plan that Keras has none for: the plan's own forward function, over Keras's
-    variables. layer: it, or what `serial.to_json` made of it."""
+    """A plan's layer without a Keras equivalent: the plan's own forward function over Keras
+    variables. layer: the layer, or its `serial.to_json`."""
 
     def __init__(self, layer: p.Layer | JSONDict, **kwargs: object) -> None:
         super().__init__(**kwargs)
@@ -37,7 +37,7 @@ class PlanLayer(keras.layers.Layer):
 
     def build(self, shape: object) -> None:
         first = _first_weights(self.layer)
-        # The noise and its size beside what they are added to: optimizers go by this order
+        # noise and its scale next to their weight: optimizers use this order
         stems = [name.partition("_")[0] for name in first]
         made = {
             name: self.add_weight(
@@ -48,11 +48,11 @@ class PlanLayer(keras.layers.Layer):
             )
             for name in sorted(first, key=lambda name: stems.index(name.partition("_")[0]))
         }
-        self.named = {name: made[name] for name in first}  # read in the order of the plan
+        self.named = {name: made[name] for name in first}  # read in the plan's order
 
     @property
     def weights_by_name(self) -> Weights:
-        """Tensors."""
+        """The weights as tensors."""
         return {name: variable.value for name, variable in self.named.items()}
 
     def call(self, x: Array) -> Array:
@@ -63,7 +63,7 @@ class PlanLayer(keras.layers.Layer):
         example = {k: _zeros(s) for k, s in shape.items()} if several else _zeros(shape)
         first = next(iter(shape.values())) if several else shape
         out = self.layer.forward(_first_weights(self.layer), example).shape
-        # axes of any length stay
+        # axes of any length remain
         return tuple(None if None in first[i : i + 1] else n for i, n in enumerate(out))
 
     def get_config(self) -> JSONDict:
@@ -72,12 +72,12 @@ class PlanLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Cell(PlanLayer):
-    """A memory, from features x, state and start to the states after each step."""
+    """A recurrent layer from features x, state and start to the states after each step."""
 
     layer: Memory
 
     def call(self, x: Array) -> Array:
-        sequences = ops.shape(x["state"])[0]  # known only while it runs
+        sequences = ops.shape(x["state"])[0]  # known only at run time
         return self.layer.unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
 
     def compute_output_shape(self, shapes: Any) -> Shape:
@@ -86,7 +86,7 @@ class Cell(PlanLayer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Moving(PlanLayer):
-    """A layer with statistics that move in training mode."""
+    """A layer whose statistics change in training mode."""
 
     layer: BatchRenorm | RunningNorm
 
@@ -101,7 +101,7 @@ class Moving(PlanLayer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Convolving(PlanLayer):
-    """A convolution with weight norm."""
+    """A convolution with weight normalization."""
 
     layer: WeightNormConv
 
@@ -113,7 +113,7 @@ class Convolving(PlanLayer):
 
 @keras.saving.register_keras_serializable("tandem")
 class EveryNth(keras.layers.Layer):
-    """The rows first, first + step, first + 2 step, ..."""
+    """Selects the rows first, first + step, first + 2 step, ..."""
 
     def __init__(self, first: int, step: int, **kwargs: object) -> None:
         super().__init__(**kwargs)
@@ -131,7 +131,7 @@ class EveryNth(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Times(keras.layers.Layer):
-    """Features [B, F] times those of fractions [B, N, F]."""
+    """The product of features [B, F] and features of fractions [B, N, F]."""
 
     def call(self, parts: list[Array]) -> Array:
         return Product({}).joined(parts)
@@ -142,7 +142,7 @@ class Times(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tandem")
 class CombineDueling(keras.layers.Layer):
-    """V + A - mean(A)."""
+    """Dueling combination V + A - mean(A)."""
 
     def call(self, streams: list[Array]) -> Array:
         return p.combine_dueling(*streams)
@@ -152,7 +152,7 @@ class CombineDueling(keras.layers.Layer):
 
 
 def _zeros(shape: Shape) -> AnyArray:
-    """Of a shape that Keras gives, with axes of any length as 1."""
+    """Return zeros of a Keras shape, with axes of any length set to 1."""
     return np.zeros([1 if n is None else n for n in shape], np.int64)
 
 
@@ -161,24 +161,24 @@ def _first_weights(layer: p.Layer) -> Weights:
 
 
 def build(plan: Plan, inputs: Tree) -> tuple[keras.Model, dict[str, Variable]]:
-    """The functional model of a plan over symbolic `inputs` (a tree of keras.Input), and its
-    variables by the plan's names; weights are still to be loaded."""
+    """Return the functional model of a plan over symbolic `inputs` (a tree of keras.Input), with
+    weights still to be loaded, and its variables by the plan's names."""
     variables: dict[str, Callable[[], Variable]] = {}
     outputs = chained(plan, inputs, "", variables)
     return functional(inputs, outputs), {name: get() for name, get in variables.items()}
 
 
 def functional(inputs: Tree, outputs: Tree) -> keras.Model:
-    """keras.Model(inputs, outputs), which says nothing of entries such as "a/b", that no input of
-    Keras may be named after."""
+    """Return keras.Model(inputs, outputs) without the warning about entries such as "a/b", which
+    cannot be names of Keras inputs."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "When providing `inputs` as a dict", UserWarning)
         return keras.Model(inputs, outputs)
 
 
 def chained(plan: Plan, x: Tree, place: str, variables: dict[str, Callable[[], Variable]]) -> Array:
-    """The output of a plan's Keras layers for a symbolic x. Functions that return their variables
-    are added to `variables`, by the plan's names below `place`."""
+    """Return the output of a plan's Keras layers for a symbolic x. Adds functions that return the
+    layers' variables to `variables`, by the plan's names below `place`."""
     for i, layer in enumerate(plan):
         here = f"{place}{i}"
         if isinstance(layer, p.Streams):
@@ -200,7 +200,7 @@ def chained(plan: Plan, x: Tree, place: str, variables: dict[str, Callable[[], V
             states = cell({"x": features, "state": x["state"], "start": x["start"]})
             seen = states
             if layer.action:
-                two = layer.cell.size > layer.units  # an LSTM's outputs, and its cells
+                two = layer.cell.size > layer.units  # an LSTM's outputs and cell states
                 outputs = PlanLayer(p.Half(layer.cell.size, False))(states) if two else states
                 seen = keras.layers.Concatenate()([outputs, x["action"]])
             x = keras.layers.Concatenate()(
@@ -216,7 +216,8 @@ def chained(plan: Plan, x: Tree, place: str, variables: dict[str, Callable[[], V
 
 
 def _variables(layer: p.Layer, keras_layer: keras.Layer) -> dict[str, Callable[[], Variable]]:
-    """Functions that return the variables of a Keras layer, by the names of the plan's layer."""
+    """Return functions that return the variables of a Keras layer, by the names of the plan's
+    layer."""
     if isinstance(keras_layer, PlanLayer):
         return {n: partial(keras_layer.named.get, n) for n in keras_layer.named}
     names = {"scale": "gamma", "bias": "beta"} if isinstance(layer, p.LayerNorm) else {}
@@ -224,7 +225,7 @@ def _variables(layer: p.Layer, keras_layer: keras.Layer) -> dict[str, Callable[[
 
 
 def _part(layer: p.Streams, x: Tree, name: str) -> Tree:
-    """The input of a stream; symbolic inputs cannot be sliced without a layer."""
+    """Return the input of a stream. Symbolic inputs cannot be sliced without a layer."""
     if isinstance(layer, Several):
         return tree_map(EveryNth(int(name), len(layer.plans)), x)
     return layer.part(x, name)
@@ -263,30 +264,31 @@ def _exact_gelu(x: Array) -> Array:
 
 
 def read(variables: dict[str, Variable]) -> Weights:
-    """The values of a plan's variables, as NumPy arrays of their own."""
-    # the first is slower
+    """Return copies of the values of a plan's variables as NumPy arrays."""
+    # convert_to_numpy is slower
     to_numpy = keras.ops.convert_to_numpy if keras.backend.backend() == "torch" else np.asarray
     return {n: np.array(to_numpy(v.value), copy=True) for n, v in variables.items()}
 
 
 def write(variables: dict[str, Variable], weights: Weights) -> None:
-    """Puts weights into a plan's variables."""
+    """Set a plan's variables to these weights."""
     for n, v in variables.items():
         v.assign(np.asarray(weights[n]))
 
 
 def forward(model: keras.Model, x: Tree, values: list[Array]) -> Array:
-    """The model's output in inference mode, with `values` for its variables."""
-    # not `stateless_call`, which hands `training` to a user's `call` that may know none
+    """Return the model's output in inference mode, with `values` for its variables."""
+    # not `stateless_call`, which passes `training` to a user's `call` that may not accept it
     with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
         return model(x, training=False)
 
 
 def frozen(model: keras.Model) -> Callable[..., AnyArray]:
-    """A function (rows, values) of a model and values for its variables; NumPy in and out."""
+    """Return a function (rows, values) of a model with values for its variables, from NumPy to
+    NumPy."""
     call: Callable[..., Array] = partial(forward, model)
     if keras.backend.backend() == "jax":
-        # whatever was called before, so that equal agents round alike
+        # independent of previous calls, so that equal agents round alike
         return in_few_lengths(sys.modules["jax"].jit(call), power_of_two)
     if keras.backend.backend() == "tensorflow":
         call = sys.modules["tensorflow"].function(call, reduce_retracing=True, autograph=False)
@@ -296,7 +298,7 @@ def frozen(model: keras.Model) -> Callable[..., AnyArray]:
 
 
 def trace(model: keras.Layer, x: Tree) -> None:
-    """Traces the model for inputs like x, as the engine's compiler does first."""
+    """Trace the model for inputs like x, as the first step of the backend's compiler."""
     call = partial(forward, model, values=[v.value for v in model.variables])
     if keras.backend.backend() == "jax":
         sys.modules["jax"].eval_shape(call, x)
@@ -307,13 +309,13 @@ def trace(model: keras.Layer, x: Tree) -> None:
 def in_few_lengths(
     run: Callable[..., Array], length: Callable[[int], int]
 ) -> Callable[..., AnyArray]:
-    """`run` on rows [N, ...] and further arguments, NumPy in and out, which is compiled for each N:
-    rows are filled up to `length(N)`, so that there are few."""
+    """Wrap `run`, a function of rows [N, ...] and further arguments that is compiled for each N.
+    Rows are padded to `length(N)`, so that there are few lengths. From NumPy to NumPy."""
 
     def filled(x: Tree, *more: Tree) -> AnyArray:
         here = {len(a) for a in leaves(x)}
         rows = max(here)
-        # others are steps, and states before them
+        # otherwise steps, and states before them
         alike = len(here) == 1 or (isinstance(x, dict) and "fractions" in x)
         padded = length(rows) if alike else rows
         if padded != rows:
@@ -324,9 +326,9 @@ def in_few_lengths(
 
 
 def padded_length(count: int, lengths: set[int]) -> int:
-    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
-    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
-    to the known `lengths`."""
+    """Return the number of updates or rows to which a call of `count` is padded, so that few
+    lengths are compiled: the first two unchanged, then a known one less than twice as long, or a
+    power of two. Adds it to the known `lengths`."""
     if count not in lengths and len(lengths) >= 2:
         count = min((n for n in lengths if count <= n < 2 * count), default=power_of_two(count))
     lengths.add(count)
@@ -334,19 +336,19 @@ def padded_length(count: int, lengths: set[int]) -> int:
 
 
 def power_of_two(count: int) -> int:
-    """The first one from `count` on."""
+    """Return the smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
 def lengthen(x: Array, count: int) -> Array:
-    """x [K, ...] with its last row repeated up to `count`."""
-    if ops.is_tensor(x):  # where it lies
+    """Pad x [K, ...] to `count` rows by repeating its last row."""
+    if ops.is_tensor(x):  # stays on its device
         return ops.concatenate([x, ops.repeat(x[-1:], count - len(x), 0)])
     return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])
 
 
 def symbolic(inputs: Tree, name: str | None = None) -> Tree:
-    """Keras inputs for a tree of Leaves."""
+    """Return Keras inputs for a tree of Leaves."""
     if isinstance(inputs, WithFractions):
         any_number = keras.Input((None,), name="fractions", dtype="float32")
         return {"obs": symbolic(inputs["obs"], "obs"), "fractions": any_number}
@@ -361,13 +363,14 @@ def symbolic(inputs: Tree, name: str | None = None) -> Tree:
 
 
 def mode_dependent_layer(model: keras.Layer) -> str:
-    """See `backends.backend.Network`."""
+    """Return the type of a layer that behaves differently in training; see
+    `backends.backend.Network`."""
     moving = keras.layers.BatchNormalization, keras.layers.SpectralNormalization
 
     def depends(layer: keras.Layer) -> bool:
         if isinstance(layer, moving):
             return bool(layer.trainable)
-        if hasattr(layer, "recurrent_dropout"):  # has a generator in any case
+        if hasattr(layer, "recurrent_dropout"):  # always has a generator
             return bool(layer.dropout > 0 or layer.recurrent_dropout > 0)
         return bool(layer._seed_generators)
 

@@ -1,5 +1,4 @@
-"""Noise on weights whose size is learned, as exploration: NoisyNet (Fortunato et al. 2018,
-arXiv:1706.10295)."""
+"""Exploration by learned noise on weights: NoisyNet (Fortunato et al. 2018, arXiv:1706.10295)."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ import numpy as np
 from tandem.networks.plan import Dense, Weights, activate, with_last
 from tandem.types import Array
 
-SIGMA = 0.5  # times 1 / sqrt(inputs): the first size of the noise (section 3.2, factorised)
+SIGMA = 0.5  # times 1 / sqrt(inputs): initial scale of the noise (section 3.2, factorised)
 
 
 @dataclass(frozen=True)
 class NoisyDense(Dense):
-    """x @ (kernel + kernel_sigma * kernel_noise) + bias + bias_sigma * bias_noise, then an
-    activation (eq. 9).
+    """A noisy dense layer: x @ (kernel + kernel_sigma * kernel_noise) + bias + bias_sigma *
+    bias_noise, then an activation (eq. 9).
 
-    The noise is set from outside, and is 0 at first: then it is a Dense layer. kernel*: [inputs,
+    The noise is set externally. It is 0 at first, which makes this a Dense layer. kernel*: [inputs,
     units], bias*: [units].
     """
 
@@ -38,23 +37,23 @@ class NoisyDense(Dense):
         return activate(self.activation, x @ kernel + bias)
 
 
-noisy = partial(with_last, kind=NoisyDense)  # a head with noise on its output layer
+noisy = partial(with_last, kind=NoisyDense)  # returns a head with noise on its output layer
 
 
 def is_noise(name: str) -> bool:
-    """Whether a weight of this name is the noise of a noisy layer."""
+    """True if a weight of this name is the noise of a noisy layer."""
     return name.rsplit("/", 1)[-1] in NoisyDense.frozen
 
 
 def draw(
     kind: str, rng: np.random.Generator, shapes: dict[str, tuple[int, ...]], count: int
 ) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    """Noise [count, ...] for weights of these names ("place/kernel_noise" and "place/bias_noise",
-    in any order) and shapes.
+    """Sample noise [count, ...] for weights of these names ("place/kernel_noise" and
+    "place/bias_noise", in any order) and shapes.
 
-    kind "independent": each number is N(0, 1). "factorised" (eqs. 10 and 11): with f(x) = sign(x)
-    sqrt|x|, the kernel's is f(a) f(b)^T and the bias's f(b), for a [inputs] and b [units] from N(0,
-    1).
+    With kind "independent", each number is N(0, 1). With "factorised" (eqs. 10 and 11), the
+    kernel's noise is f(a) f(b)^T and the bias's f(b), where f(x) = sign(x) sqrt|x|, and a [inputs]
+    and b [units] are from N(0, 1).
     """
     noise = {}
     for name in [n for n in shapes if n.endswith("kernel_noise")]:

@@ -1,4 +1,4 @@
-"""Plans as ONNX graphs, built node by node: no framework is needed, only the package onnx."""
+"""Plans as ONNX graphs, built node by node with only the package onnx, without a framework."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
     from onnx import ModelProto, NodeProto, TensorProto
 
-OPSET = 17  # of 2022; every runtime of the last years reads it
+OPSET = 17  # from 2022, supported by all recent runtimes
 SIMPLE = {
     "tanh": "Tanh",
     "relu": "Relu",
@@ -31,8 +31,8 @@ SIMPLE = {
 
 
 def entries(tree: Tree, name: str = "") -> dict[str, Tree]:
-    """The leaves of what enters a network: "obs" where there are no entries, else by their names,
-    those of entries within entries joined by dots."""
+    """Return the leaves of a network's inputs: as "obs" if there are no entries, else by name, with
+    nested names joined by dots."""
     if not isinstance(tree, dict):
         return {name or "obs": tree}
     within = (entries(x, f"{name}.{n}" if name else n) for n, x in tree.items())
@@ -40,7 +40,7 @@ def entries(tree: Tree, name: str = "") -> dict[str, Tree]:
 
 
 class Graph:
-    """Nodes and constants in the making. Every method takes and gives names of values."""
+    """A graph under construction. All methods take and return names of values."""
 
     def __init__(self) -> None:
         with needs("onnx", "to export networks", "pip install 'tandem-rl[onnx]'"):
@@ -50,7 +50,7 @@ class Graph:
         self.constants: list[TensorProto] = []
 
     def __call__(self, kind: str, *inputs: str, **attributes: object) -> str:
-        """A node with one output."""
+        """Add a node with one output."""
         name = f"{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(self.helper.make_node(kind, inputs, [name], **attributes))
         return name
@@ -61,7 +61,7 @@ class Graph:
         return name
 
     def plan(self, plan: Plan, weights: Weights, x: Array) -> str:
-        """A plan's output for the value x, or for a dict of values where it begins with
+        """Return a plan's output for the value x, or for a dict of values if it starts with
         Branches."""
         for i, layer in enumerate(plan):
             build = LAYERS.get(type(layer))
@@ -75,8 +75,8 @@ class Graph:
         return str(x)
 
     def merge(self, model: bytes, inputs: dict[str, str]) -> str:
-        """The nodes and constants of a whole model, whose inputs are those of the graph: `inputs`
-        has its names for them, and what values they are here. Returns its output."""
+        """Add the nodes and constants of a complete model. `inputs` maps the model's input names to
+        values of this graph. Return its output."""
         from onnx import compose, inliner, load_model_from_string
 
         whole = load_model_from_string(model)
@@ -93,7 +93,7 @@ class Graph:
         graph = compose.add_prefix(whole, "network/").graph
         constants = {constant.name for constant in graph.initializer}
         for value in graph.input:
-            if value.name not in constants:  # in the type that the exporter has for it
+            if value.name not in constants:  # cast to the exporter's type
                 given = inputs[value.name.removeprefix("network/")]
                 kind = value.type.tensor_type.elem_type
                 self.nodes.append(self.helper.make_node("Cast", [given], [value.name], to=kind))
@@ -117,11 +117,11 @@ class Graph:
         return self("Reshape", x, self.constant(shape, np.int64))
 
     def columns(self, x: str, start: int, end: int) -> str:
-        """x [:, start:end]."""
+        """Return x[:, start:end]."""
         return self("Slice", x, *(self.constant([v], np.int64) for v in (start, end, 1)))
 
     def masked(self, x: str, mask: str) -> str:
-        """x with FORBIDDEN where the input `mask` is 0."""
+        """Replace x by FORBIDDEN where the input `mask` is 0."""
         return self("Where", self("Cast", mask, to=self.types.BOOL), x, self.constant(FORBIDDEN))
 
     def float32(self, x: str) -> str:
@@ -130,7 +130,7 @@ class Graph:
     def model(
         self, inputs: Spec, outputs: dict[str, tuple[str, DTypeLike, list[int]]]
     ) -> ModelProto:
-        """The finished model, checked. outputs: name -> (value, NumPy dtype, shape)."""
+        """Return the finished model. outputs: name -> (value, NumPy dtype, shape)."""
         leaves = inputs if isinstance(inputs, dict) else {"obs": inputs}
         of = self.helper.np_dtype_to_tensor_dtype
         enter = [
@@ -153,7 +153,7 @@ class Graph:
 
 
 def values(g: Graph, out: str, policy: Distribution) -> str:
-    """The values of choices that a network's output means, where it gives distributions."""
+    """Return the values of choices from a network's output, which may be distributions."""
     if isinstance(policy, CategoricalValues):
         spread = g("Softmax", g.reshape(out, (-1, policy.n, policy.each)), axis=-1)
         means = g("Mul", spread, g.constant(policy.support))
@@ -167,9 +167,10 @@ def values(g: Graph, out: str, policy: Distribution) -> str:
 
 
 def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str:
-    """The mode of `policy` by a network's output, as the environment takes it: the likeliest
-    choices, or the mean, stretched from [-1, 1] to the bounds where that is how the policy acts,
-    and cut there. What follows in `out`, a spread or values, does not matter."""
+    """Return the mode of `policy` for a network's output, in the form of the environment's actions:
+    the most likely choices, or the mean, rescaled from [-1, 1] to the bounds if the policy acts
+    that way, and clipped to the bounds. Further outputs, such as a spread or values, are
+    ignored."""
     if action.kind == "discrete":
         best = g("ArgMax", g.columns(out, 0, action.sizes[0]), axis=-1, keepdims=0)
         return g("Add", best, g.constant(action.start, np.int64))
@@ -204,7 +205,7 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
 
 
 def run(model: ModelProto, inputs: dict[str, Array]) -> dict[str, Array] | None:
-    """The outputs of a model in onnxruntime; None where it is not installed."""
+    """Return the outputs of a model in onnxruntime, or None if it is not installed."""
     try:
         import onnxruntime
     except ImportError:

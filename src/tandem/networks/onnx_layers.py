@@ -1,5 +1,5 @@
-"""Layers of plans as nodes of an ONNX graph. Of a recurrent network one step is written: from
-observations and the state before to the head's output, and the state after."""
+"""Layers of plans as nodes of an ONNX graph. A recurrent network is exported as a single step: from
+observations and the previous state to the head's output and the next state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
-    # not Gemm, which takes no sequences
+    # not Gemm, which does not accept sequences
     product = g("MatMul", x, g.constant(w["kernel"]))
     return g.activate(layer.activation, g("Add", product, g.constant(w["bias"])))
 
@@ -72,7 +72,7 @@ def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
     # HWIO to OIHW
     kernel = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1)))
     bias = g.constant(w["bias"])
-    first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
+    first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX uses channels first
     out = g(
         "Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2
     )
@@ -120,7 +120,7 @@ def _residual(g: Graph, layer: ResidualBlock, w: Weights, x: str) -> str:
 
 
 def _beside(g: Graph, x: str, numbers: Array) -> str:
-    """x [batch, ...], and the same numbers after each row."""
+    """Append the same numbers to each row of x [batch, ...]."""
     none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
     return g("Concat", x, g("Add", none, g.constant(numbers)), axis=-1)
 
@@ -147,7 +147,7 @@ def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
     value = g.plan(layer.value, select(w, "value"), x)
     advantage = g.plan(layer.advantage, select(w, "advantage"), x)
     each, numbers = width(layer.value), width(layer.advantage)
-    if each > 1:  # of distributions, choice after choice
+    if each > 1:  # distributions, one choice after another
         apart = g.reshape(advantage, (-1, numbers // each, each))
         mean = g("ReduceMean", apart, axes=[1], keepdims=1)
         apart = g("Add", g.reshape(value, (-1, 1, each)), g("Sub", apart, mean))
@@ -156,7 +156,7 @@ def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
 
 
 def _recurrent(g: Graph, layer: Recurrent, w: Weights, x: dict[str, str]) -> str:
-    """x: the values "obs" and "state"."""
+    """Export a recurrent network. x: the values "obs" and "state"."""
     features = g.plan(layer.body, select(w, "body"), x["obs"])
     state = STEPS[type(layer.cell)](g, layer.cell, select(w, "cell"), features, x["state"])
     said = g.plan(layer.head, select(w, "head"), state)

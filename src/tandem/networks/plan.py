@@ -1,10 +1,10 @@
-"""Networks as data: a *plan* is a tuple of layers, each a frozen dataclass that knows its weights'
-shapes, how they are first drawn, and its forward function over `ops`.
+"""Networks as data: a *plan* is a tuple of layers, each a frozen dataclass that defines the shapes
+of its weights, their initialization, and its forward function over `ops`.
 
-One plan becomes a torch module, a Keras model, or, with NumPy arrays for weights, the *twin* that
-acts without any framework. It travels as JSON. Weights are named "place/name" and laid out as Keras
-has them (dense [in, out], convolution HWIO), so a checkpoint trained on one framework loads into
-another. Initial weights are drawn by NumPy: the same on every engine.
+A plan becomes a torch module, a Keras model, or, with NumPy weights, the *twin* that acts without
+any framework. It can be stored as JSON. Weights are named "place/name" and have Keras's layout
+(dense [in, out], convolution HWIO), so a checkpoint from one framework loads into another. NumPy
+samples initial weights, so that they are the same on every backend.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ REGISTRY: dict[str, type[Layer]] = {}
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. `forward(w, x)` takes its weights by name; `init(rng)` draws them; `frozen` names
-    those without a gradient."""
+    """One layer. `forward(w, x)` takes its weights by name; `init(rng)` samples them; `frozen`
+    names those without a gradient."""
 
     frozen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        # files name layers by their classes: two of one name would be taken for each other
+        # files identify layers by class name, so it must be unique
         assert REGISTRY.setdefault(cls.__name__, cls) is cls, f"{cls.__name__} is two layers"
 
     @property
@@ -41,7 +41,7 @@ class Layer:
 
     @property
     def outputs(self) -> int | None:
-        """The number of outputs; None if it has neither `units` nor `width`: see `width()`."""
+        """The number of outputs; None for layers without `units` and `width`: see `width()`."""
         return getattr(self, "units", getattr(self, "width", None))
 
     def init(self, rng: np.random.Generator) -> Weights:
@@ -51,8 +51,8 @@ class Layer:
         raise NotImplementedError
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        """`forward` with these NumPy weights, as quick as can be: it is called at every step of an
-        environment."""
+        """Return `forward` with these NumPy weights, optimized for speed, since it runs at every
+        environment step."""
         return partial(self.forward, w)
 
 
@@ -61,7 +61,7 @@ Plan = tuple[Layer, ...]
 
 @dataclass(frozen=True)
 class Dense(Layer):
-    """x @ kernel + bias, then an activation. kernel [inputs, units]."""
+    """A dense layer: x @ kernel + bias, then an activation. kernel [inputs, units]."""
 
     inputs: int
     units: int
@@ -77,17 +77,17 @@ class Dense(Layer):
         return activate(self.activation, x @ w["kernel"] + w["bias"])
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        if type(self) is not Dense:  # a subclass may make its kernel anew at every step
+        if type(self) is not Dense:  # a subclass may recompute its kernel at every step
             return super().bound(w)
         kernel = w["kernel"]
         bias = w["bias"]
         activation = _INTO.get(self.activation, partial(activate, self.activation))
 
         def run(x: Array) -> Array:
-            # one product: for one row a tenth quicker, and for rows of sequences several times
+            # one product: 10% faster for one row, and several times for rows of sequences
             flat = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
             out: Array = np.dot(flat, kernel)
-            out += bias  # in place: no array but one
+            out += bias  # in place, without another array
             out = activation(out)
             return out if x.ndim == 2 else out.reshape(*x.shape[:-1], out.shape[-1])
 
@@ -96,7 +96,7 @@ class Dense(Layer):
 
 @dataclass(frozen=True)
 class Conv(Layer):
-    """Convolution over channels-last images [B, H, W, C] without padding, then an activation.
+    """A convolution over channels-last images [B, H, W, C] without padding, then an activation.
     kernel [k, k, C, filters]."""
 
     channels: int
@@ -127,7 +127,7 @@ class Conv(Layer):
 
 @dataclass(frozen=True)
 class Activation(Layer):
-    """An activation by itself."""
+    """A separate activation."""
 
     activation: str
 
@@ -137,7 +137,7 @@ class Activation(Layer):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """All axes but the first into one."""
+    """Flattens all axes except the first."""
 
     def forward(self, w: Weights, x: Array) -> Array:
         return ops.of(x).reshape(x, (x.shape[0], -1))
@@ -145,7 +145,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Cast(Layer):
-    """Whatever the numbers are, as float32 vectors of `width`."""
+    """Converts numbers of any type to float32 vectors of `width`."""
 
     width: int
 
@@ -160,7 +160,7 @@ class Cast(Layer):
 
 @dataclass(frozen=True)
 class OneHot(Layer):
-    """Discrete observations, one number or one for each position, as concatenated one-hot
+    """Encodes discrete observations, one number or one per position, as concatenated one-hot
     vectors."""
 
     sizes: tuple[int, ...]
@@ -175,7 +175,7 @@ class OneHot(Layer):
 
 @dataclass(frozen=True)
 class Image(Layer):
-    """Bytes to [0, 1], channels last."""
+    """Scales bytes to [0, 1], channels last."""
 
     channels_first: bool
 
@@ -187,8 +187,8 @@ class Image(Layer):
 
 @dataclass(frozen=True)
 class Normalize(Layer):
-    """(x - mean) / sqrt(variance + 1e-8), clipped: running statistics, set from outside, without a
-    gradient."""
+    """Normalization (x - mean) / sqrt(variance + 1e-8), clipped. The running statistics are set
+    externally and have no gradient."""
 
     width: int
     clip: float = 10.0
@@ -207,7 +207,7 @@ class Normalize(Layer):
 
 @dataclass(frozen=True)
 class LayerNorm(Layer):
-    """Layer normalisation over the last axis (Ba et al. 2016, arXiv:1607.06450)."""
+    """Layer normalization over the last axis (Ba et al. 2016, arXiv:1607.06450)."""
 
     width: int
     epsilon: float = 1e-5
@@ -224,7 +224,7 @@ class LayerNorm(Layer):
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         scale, bias, total = w["scale"], w["bias"], partial(np.add.reduce, axis=-1, keepdims=True)
 
-        def run(x: Array) -> Array:  # to the bit, in half of the time
+        def run(x: Array) -> Array:  # bit-identical, in half the time
             out: Array = x - total(x) / self.width
             out /= np.sqrt(total(out * out) / self.width + self.epsilon)
             out *= scale
@@ -236,7 +236,7 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class Scale(Layer):
-    """Output beside a learned vector that depends on no input: the log standard deviations of a
+    """Appends a learned vector that does not depend on the input: the log standard deviations of a
     Gaussian policy."""
 
     width: int
@@ -255,7 +255,7 @@ class Scale(Layer):
 
 @dataclass(frozen=True)
 class Half(Layer):
-    """The first or the second half of vectors of `inputs` numbers."""
+    """The first or second half of vectors of `inputs` numbers."""
 
     inputs: int
     second: bool
@@ -271,7 +271,7 @@ class Half(Layer):
 
 @dataclass(frozen=True)
 class Streams(Layer):
-    """Several plans on one input; their outputs side by side. Its weights are
+    """Several plans on one input, with concatenated outputs. Its weights are
     "name/place/weight"."""
 
     plans: dict[str, Plan]
@@ -281,11 +281,11 @@ class Streams(Layer):
         return {f"{k}/{n}" for k, plan in self.plans.items() for n in frozen(plan)}
 
     def part(self, x: Tree, name: str) -> Tree:
-        """The input of the plan of that name."""
+        """Return the input of the plan of that name."""
         return x
 
     def joined(self, parts: list[Array]) -> Array:
-        """Their outputs as one."""
+        """Combine the outputs of the plans."""
         return ops.of(parts[0]).concat(parts, -1)
 
     def init(self, rng: np.random.Generator) -> Weights:
@@ -302,7 +302,7 @@ class Streams(Layer):
 
 @dataclass(frozen=True)
 class Branches(Streams):
-    """One plan for each entry of a dict of inputs; their outputs side by side."""
+    """One plan per entry of a dict of inputs, with concatenated outputs."""
 
     def part(self, x: Tree, name: str) -> Tree:
         return x[name]
@@ -310,8 +310,8 @@ class Branches(Streams):
 
 @dataclass(frozen=True)
 class Dueling(Layer):
-    """State value and advantages from streams of their own: V + A - mean(A) (Wang et al. 2016,
-    arXiv:1511.06581, eq. 9); of distributions, number by number (Hessel et al. 2018,
+    """State value and advantages from separate streams: V + A - mean(A) (Wang et al. 2016,
+    arXiv:1511.06581, eq. 9); for distributions, number by number (Hessel et al. 2018,
     arXiv:1710.02298, section 3)."""
 
     value: Plan
@@ -339,11 +339,11 @@ class Dueling(Layer):
 
 
 def combine_dueling(value: Array, advantage: Array) -> Array:
-    """value [..., 1], advantage [..., A]; returns [..., A]. Of distributions of M numbers, value
-    [..., M] and advantage [..., A * M], choice after choice; returns [..., A * M]."""
+    """Combine value [..., 1] and advantage [..., A] to [..., A]. For distributions of M numbers,
+    value is [..., M], and advantage and the result are [..., A * M], one action after another."""
     xp, each = ops.of(value), value.shape[-1]
     if each > 1:
-        # how many rows there are, TensorFlow may know only when it runs
+        # TensorFlow may know the number of rows only at run time
         lead = tuple(-1 if n is None else n for n in advantage.shape[:-1])
         apart = xp.reshape(advantage, (*lead, advantage.shape[-1] // each, each))
         base = (value - xp.mean(apart, -2))[..., None, :]
@@ -352,12 +352,12 @@ def combine_dueling(value: Array, advantage: Array) -> Array:
 
 
 def init(plan: Plan, rng: np.random.Generator) -> Weights:
-    """First weights, layer after layer from one generator, as "place/name"."""
+    """Return initial weights as "place/name", sampled layer after layer from one generator."""
     return {f"{i}/{n}": v for i, layer in enumerate(plan) for n, v in layer.init(rng).items()}
 
 
 def frozen(plan: Plan) -> set[str]:
-    """The names of weights that take no gradient."""
+    """Return the names of weights without a gradient."""
     names: set[str] = set()
     for i, layer in enumerate(plan):
         names |= {f"{i}/{n}" for n in layer.frozen_names}
@@ -365,26 +365,26 @@ def frozen(plan: Plan) -> set[str]:
 
 
 def select(w: Weights, place: str) -> Weights:
-    """The weights under `place`, by the names they have there."""
+    """Return the weights under `place`, by their names there."""
     return {n[len(place) + 1 :]: v for n, v in w.items() if n.startswith(f"{place}/")}
 
 
 def forward(plan: Plan, w: Weights, x: Tree) -> Array:
-    """The plan's output for x [B, ...]."""
+    """Return the plan's output for x [B, ...]."""
     for i, layer in enumerate(plan):
         x = layer.forward(select(w, str(i)), x)
     return x
 
 
 class Twin:
-    """A plan with NumPy weights, ready to be called: the network without its framework."""
+    """A callable plan with NumPy weights: the network without its framework."""
 
     def __init__(self, plan: Plan, weights: Weights) -> None:
         self.plan = plan
         self.load(weights)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Twin, (self.plan, self.weights)  # the bound steps do not travel
+        return Twin, (self.plan, self.weights)  # bound steps are not pickled
 
     def load(self, weights: Weights) -> None:
         self.weights = weights
@@ -397,8 +397,8 @@ class Twin:
 
 
 def with_last(head: Plan, kind: type[Dense]) -> Plan:
-    """The head with its last `Dense` layer, in each stream of a fork, as a layer of another kind.
-    Layers of subclasses of `Dense` stay."""
+    """Replace the head's last `Dense` layer, in each stream of a fork, by a layer of another type.
+    Subclasses of `Dense` are not replaced."""
     plan = list(head)
     for i, layer in reversed(list(enumerate(plan))):
         if isinstance(layer, Dueling):
@@ -415,7 +415,7 @@ def with_last(head: Plan, kind: type[Dense]) -> Plan:
 
 
 def width(plan: Plan) -> int:
-    """How many numbers a plan puts out, as its last layer says; activations leave it as it is."""
+    """Return the number of outputs of a plan, from its last layer that is not an activation."""
     for layer in reversed(plan):
         if isinstance(layer, Activation):
             continue
@@ -438,7 +438,7 @@ def width(plan: Plan) -> int:
 
 
 def activate(name: str, x: Array) -> Array:
-    """The activation of that name."""
+    """Apply the activation of that name."""
     return x if name == "linear" else getattr(ops.of(x), name)(x)
 
 
@@ -452,8 +452,8 @@ ACTIVATIONS = ("linear", "tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "
 def draw(
     rng: np.random.Generator, shape: tuple[int, ...], initializer: str, gain: float
 ) -> Weights:
-    """Kernel and bias. Orthogonal as in Saxe et al. (2014, arXiv:1312.6120); uniform as torch's
-    Linear and Conv2d."""
+    """Sample kernel and bias: orthogonal as in Saxe et al. (2014, arXiv:1312.6120), or uniform as
+    in torch's Linear and Conv2d."""
     fan_in = int(np.prod(shape[:-1]))
     if initializer == "orthogonal":
         rows, cols = max(fan_in, shape[-1]), min(fan_in, shape[-1])

@@ -1,4 +1,4 @@
-"""Last layers of policies, beside those that `plan` has: what noise on actions is made of."""
+"""Further last layers of policies, with the components of noise on actions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tandem.types import Array
 
 @dataclass(frozen=True)
 class DenseWithInputs(Dense):
-    """Dense, and its inputs beside what it puts out, without a gradient: noise on actions can then
-    depend on the state (Raffin et al. 2021, arXiv:2005.05719, section 4)."""
+    """Dense, with its inputs appended to its outputs without a gradient, so that noise on actions
+    can depend on the state (Raffin et al. 2021, arXiv:2005.05719, section 4)."""
 
     @property
     def outputs(self) -> int:
@@ -27,14 +27,14 @@ class DenseWithInputs(Dense):
 
 @dataclass(frozen=True)
 class StateDependent(Dense):
-    """Means, cut to [-limit, limit], and what their noise is the sum of: each input times exp of a
-    learned log standard deviation, [inputs, units], flattened (Raffin et al. 2021,
-    arXiv:2005.05719, eqs. 5 to 7). Inputs take a gradient through the noise where `learn_features`
-    says so."""
+    """Means, clipped to [-limit, limit], and the terms whose sum is their noise: each input times
+    exp of a learned log standard deviation, [inputs, units], flattened (Raffin et al. 2021,
+    arXiv:2005.05719, eqs. 5 to 7). Gradients flow to the inputs through the noise only if
+    `learn_features`."""
 
-    log_std: float = 0.0  # at first
+    log_std: float = 0.0  # initial value
     learn_features: bool = False
-    limit: float = 0.0  # 0: none
+    limit: float = 0.0  # 0: no limit
 
     @property
     def outputs(self) -> int:
@@ -56,8 +56,8 @@ class StateDependent(Dense):
 
 @dataclass(frozen=True)
 class WithLogStd(Layer):
-    """`inputs` numbers, and behind them `size` learned ones that depend on no input: the log
-    standard deviations of the normal ones among several distributions."""
+    """Appends `size` learned numbers that do not depend on the input to `inputs` numbers: the log
+    standard deviations of the normal distributions among several distributions."""
 
     inputs: int
     size: int

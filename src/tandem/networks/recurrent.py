@@ -1,11 +1,11 @@
-"""Networks with a memory: a GRU or an LSTM between body and head, as one layer of a plan, so that
-every framework, twin and checkpoint takes it as it takes the others.
+"""Recurrent networks: a GRU or an LSTM between feature extractor and head, as one layer of a plan,
+so that every framework, twin and checkpoint treats it like the others.
 
-Such a network is called with L steps of S sequences side by side, time first: {"obs": rows [L * S,
-...], "state": [S, size] before the first step, "start": float32 [L * S], 1 where an episode
-begins: the state before that step is zero again}. It puts out [L * S, width + size]: what its head
-says, and beside it the state after each step. Acting is L = 1. A critic's has "action" too, rows of
-vectors, which enter its head beside the states: so one memory judges any action.
+Inputs are L steps of S sequences, time-major: {"obs": rows [L * S, ...], "state": [S, size] before
+the first step, "start": float32 [L * S], 1 where an episode starts, which resets the state before
+that step to zero}. Outputs are [L * S, width + size]: the head's output, followed by the state
+after each step. Acting uses L = 1. A critic's inputs also have "action", rows of vectors, which
+enter its head with the states, so that one recurrent state can evaluate any action.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Step = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Memory(Layer):
-    """From {"x": features [L * S, inputs], "state", "start"} to the states after each step, [L * S,
-    size]. The parts of its weights, one for each gate, stand side by side: kernel W [inputs, gates
-    * units], recurrent U [units, gates * units]. Those are orthogonal at first, gate by gate (Saxe
-    et al. 2014, arXiv:1312.6120), and biases 0."""
+    """A recurrent layer from {"x": features [L * S, inputs], "state", "start"} to the states after
+    each step, [L * S, size]. The weights of the gates are concatenated: kernel W [inputs, gates *
+    units], recurrent U [units, gates * units]. Both are initialized orthogonally, gate by gate
+    (Saxe et al. 2014, arXiv:1312.6120), and biases with 0."""
 
     inputs: int
     units: int
     gates: ClassVar[int]
-    vectors: ClassVar[int] = 1  # of `units` numbers each, that a state is made of
-    biases: ClassVar[tuple[int, ...]] = ()  # shape of what is there of them, but for the gates
+    vectors: ClassVar[int] = 1  # number of vectors of `units` numbers in a state
+    biases: ClassVar[tuple[int, ...]] = ()  # shape of the biases, except the gates' axis
 
     @property
     def size(self) -> int:
-        """How many numbers a state is."""
+        """Number of values in a state."""
         return self.vectors * self.units
 
     def init(self, rng: np.random.Generator) -> Weights:
@@ -65,16 +65,18 @@ class Memory(Layer):
         return {"kernel": kernels(self.inputs), "recurrent": kernels(self.units), "bias": bias}
 
     def entering(self, w: Weights, x: Array) -> Array:
-        """The contribution of features [rows, inputs] to the gates, [rows, gates * units]."""
+        """Return the contribution of features [rows, inputs] to the gates, [rows, gates *
+        units]."""
         raise NotImplementedError
 
     def step(self, w: Weights) -> Step:
-        """A function from the state before a step and what enters then to the state after it."""
+        """Return a function from the state before a step and that contribution to the state after
+        it."""
         raise NotImplementedError
 
     def unroll(self, w: Weights, x: Array, state: Array, start: Array, sequences: Array) -> Array:
-        """The states after each step, [L * S, size]. x [L * S, inputs], state [S, size], start [L *
-        S], sequences S."""
+        """Return the states after each step, [L * S, size]. x [L * S, inputs], state [S, size],
+        start [L * S], sequences S."""
         xp, step = ops.of(x), self.step(w)
         entering = xp.reshape(self.entering(w, x), (-1, sequences, self.gates * self.units))
         keep = xp.reshape(1.0 - start, (-1, sequences, 1))
@@ -86,8 +88,8 @@ class Memory(Layer):
 
 
 class GRU(Memory):
-    """Cho et al. 2014, arXiv:1406.1078v1: the reset gate acts on the recurrent product and not
-    before it, as in cuDNN, torch.nn.GRU and Keras's reset_after=True:
+    """A gated recurrent unit (Cho et al. 2014, arXiv:1406.1078v1). The reset gate is applied after
+    the recurrent product, as in cuDNN, torch.nn.GRU and Keras's reset_after=True:
 
         z, r = sigmoid(x W + b + h U + c), n = tanh(x W + b + r * (h U + c)), h' = z h + (1 - z) n,
         each with parts of its own
@@ -114,13 +116,13 @@ class GRU(Memory):
 
 
 class LSTMCell(Memory):
-    """Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000, as in torch.nn.LSTM
-    and Keras:
+    """A long short-term memory (Hochreiter & Schmidhuber 1997) with the forget gate of Gers et al.
+    2000, as in torch.nn.LSTM and Keras:
 
         i, f, o = sigmoid(x W + h U + b), g = tanh(x W + h U + b),  c' = f c + i g,
         h' = o tanh(c'), each with parts of its own
 
-    in the order i, f, g, o; bias [4 units]. A state is h and c side by side, and heads see h.
+    in the order i, f, g, o; bias [4 units]. A state is h and c concatenated; heads receive h.
     """
 
     gates = 4
@@ -140,7 +142,7 @@ class LSTMCell(Memory):
 
 
 def lstm(gates: Array, c: Array, n: int) -> list[Array]:
-    """[h', c'] of an LSTM of n units, from the sums that enter its gates [B, 4 n] and c [B, n]."""
+    """Return [h', c'] of an LSTM of n units, from the inputs of its gates [B, 4 n] and c [B, n]."""
     xp = ops.of(gates)
     kept = xp.sigmoid(gates[:, : 2 * n])
     c = kept[:, n:] * c + kept[:, :n] * xp.tanh(gates[:, 2 * n : 3 * n])
@@ -151,21 +153,22 @@ MEMORIES: dict[str, type[Memory]] = {"gru": GRU, "lstm": LSTMCell}
 
 
 def state_size(settings: Any) -> int:
-    """How many numbers the state of a network's memory is, which has `settings.recurrent` units and
-    is `settings.memory`; 0 without one."""
+    """Return the number of values in the recurrent state, for `settings.recurrent` units of type
+    `settings.memory`; 0 without a recurrent layer."""
     return int(settings.recurrent * MEMORIES[settings.memory].vectors)
 
 
 def state_leaf(settings: Any, *before: int) -> Leaf:
-    """Such states [*before, size]: outputs within 1, and an LSTM's cells, which have no bounds."""
+    """Return the Leaf of such states [*before, size]: outputs within [-1, 1], and an LSTM's
+    unbounded cell states."""
     units, shape = settings.recurrent, (*before, state_size(settings))
     high = ((1.0,) * units + (inf,) * (shape[-1] - units)) * prod(before)
     return Leaf("box", shape, "float32", (), tuple(-x for x in high), high)
 
 
 def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tree:
-    """The inputs of a network with these settings: beside the observation a memory's state, and
-    where an episode begins, and for a critic the action; without a memory, the observation."""
+    """Return the inputs of a network with these settings: the observation alone, or for a recurrent
+    network also the state, episode starts, and for a critic the action."""
     if not settings.recurrent:
         return observation
     start = Leaf("box", (), "float32", (), (0.0,), (1.0,))
@@ -174,22 +177,22 @@ def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tr
 
 
 def seeing(head: Plan, memory: str) -> Plan:
-    """The head on a memory's states, of which it sees the outputs; its widths are still to be
-    fitted."""
+    """Return the head for a recurrent layer's states, of which it receives the outputs; its widths
+    are still to be fitted."""
     return head if MEMORIES[memory].vectors == 1 else (Half(0, False), *head)
 
 
 @dataclass(frozen=True)
 class Recurrent(Layer):
-    """A whole network: body, memory on its `inputs` features, head on the states. Its weights are
-    "body/...", "cell/..." and "head/..."."""
+    """A complete network: feature extractor, recurrent layer on its `inputs` features, head on the
+    states. Its weights are "body/...", "cell/..." and "head/..."."""
 
     body: Plan
     inputs: int
     units: int
     head: Plan
     memory: str = "gru"  # one of MEMORIES
-    action: int = 0  # numbers of an action that enters the head
+    action: int = 0  # size of an action that is an input of the head
 
     @property
     def cell(self) -> Memory:
@@ -197,7 +200,7 @@ class Recurrent(Layer):
 
     @property
     def seen(self) -> int:
-        """How many numbers enter the head."""
+        """Number of inputs of the head."""
         return self.units + self.action if self.action else self.cell.size
 
     @property
@@ -242,7 +245,7 @@ class Recurrent(Layer):
 
 
 def beside(states: Array, x: Tree, units: int) -> Array:
-    """The inputs of the head: the states, or a memory's outputs beside the action, where x has
+    """Return the inputs of the head: the states, or the recurrent outputs with the action if x has
     one."""
     if "action" not in x:
         return states

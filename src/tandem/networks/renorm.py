@@ -1,4 +1,4 @@
-"""Batch renormalisation, whose statistics a forward pass moves in training."""
+"""Batch renormalization, whose statistics are updated by forward passes in training."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tandem import ops
 from tandem.networks.plan import Conv, Dense, Layer, Plan, Weights
 from tandem.types import Array
 
-R_MAX, D_MAX = 3.0, 5.0  # Ioffe 2017, section 3: how far the corrections r and d go
+R_MAX, D_MAX = 3.0, 5.0  # Ioffe 2017, section 3: limits of the corrections r and d
 
 
 @dataclass(frozen=True)
 class BatchRenorm(Layer):
-    """Batch renormalisation over the last axis (Ioffe 2017, arXiv:1702.03275, algorithm 1) with
+    """Batch renormalization over the last axis (Ioffe 2017, arXiv:1702.03275, algorithm 1) with
     learned scale and bias.
 
-    It acts by the moving mean and variance. In training it normalises by those of the batch,
-    corrected by r and d to what the moving ones would give; as plain batch normalisation (r = 1, d
-    = 0) in its first `warmup` forward passes.
+    When acting, it uses the moving mean and variance. In training, it normalizes by the batch
+    statistics, corrected by r and d to match the moving ones; in its first `warmup` forward passes
+    it is plain batch normalization (r = 1, d = 0).
     """
 
     width: int
-    momentum: float = 0.99  # what of the moving statistics stays at each forward pass in training
+    momentum: float = 0.99  # fraction of the moving statistics kept per training forward pass
     warmup: int = 100_000
     epsilon: float = 1e-3
     frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
@@ -40,7 +40,7 @@ class BatchRenorm(Layer):
         return (x - w["moving_mean"]) * (w["scale"] / deviation) + w["bias"]
 
     def train(self, w: Weights, x: Array) -> tuple[Array, Weights]:
-        """(the output in training for x [B, width], what the moving statistics become)."""
+        """Return (training output for x [B, width], new moving statistics)."""
         xp = ops.of(x)
         mean = xp.mean(x, 0)
         held = xp.stop_gradient(mean)
@@ -57,9 +57,9 @@ class BatchRenorm(Layer):
             "moving_variance": self._mixed(w["moving_variance"], xp.stop_gradient(variance)),
             "moving_count": xp.clip(w["moving_count"] + 1.0, 0.0, float(self.warmup)),
         }
-        # (x - mean) / deviation * r + d, scaled and shifted, as one slope and one offset for each
-        # unit: the gradients of the mean and of the bias are one sum over the batch, not two.
-        # mean - held is 0, and has the gradient of the mean
+        # (x - mean) / deviation * r + d, scaled and shifted, as one slope and one offset per unit,
+        # so that the gradients of the mean and of the bias are one sum over the batch instead of
+        # two. mean - held is 0, and has the gradient of the mean
         slope = w["scale"] * r / deviation
         offset = w["scale"] * d + w["bias"] - slope * (mean - held)
         return centred * slope + offset, moved
@@ -69,13 +69,14 @@ class BatchRenorm(Layer):
 
 
 def moves(name: str) -> bool:
-    """Whether a forward pass in training moves the weight of this name."""
+    """True if forward passes in training update the weight of this name."""
     return name.rsplit("/", 1)[-1].startswith("moving_")
 
 
 def renormalized(body: Plan, momentum: float, warmup: int) -> Plan:
-    """A body with batch renormalisation of what enters its first dense layer, and after the
-    activation of each, as CrossQ has it; features of a picture are taken as they come."""
+    """Return a feature extractor with batch renormalization of the input of its first dense layer,
+    and after the activation of each dense layer, as in CrossQ. Features of an image are not
+    normalized first."""
     plan: list[Layer] = []
     for layer in body:
         first = not any(isinstance(x, (Dense, Conv)) for x in plan)

@@ -1,4 +1,4 @@
-"""Plans as JSON data, and back."""
+"""Conversion of plans to and from JSON data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.types import JSONDict
 
 
 def to_json(plan: Plan) -> list[JSONDict]:
-    """A plan as JSON data."""
+    """Return a plan as JSON data."""
     return [
         {
             "layer": type(layer).__name__,
@@ -30,7 +30,7 @@ def _to_json(value: object) -> object:
 
 
 def from_json(data: list[JSONDict]) -> Plan:
-    """The plan that `to_json` wrote."""
+    """Return the plan that `to_json` wrote."""
     plan: list[Layer] = []
     for item in data:
         kind = REGISTRY.get(item["layer"])

@@ -1,5 +1,6 @@
-"""SimBa's body (Lee et al. 2024, arXiv:2410.09754, section 4): observations standardised by running
-statistics, then residual blocks with layer norm, so that wider and deeper networks stay simple."""
+"""SimBa's feature extractor (Lee et al. 2024, arXiv:2410.09754, section 4): observations
+standardized by running statistics, then residual blocks with layer normalization, so that wider and
+deeper networks stay simple."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ from tandem.networks.defaults import Inputs, encoder
 from tandem.networks.plan import Dense, Layer, LayerNorm, Plan, Weights, width
 from tandem.types import Array, Tree
 
-EXPANSION = 4  # the hidden layer of a block, in widths of the body
+EXPANSION = 4  # width of a block's hidden layer, relative to the block
 
 
 @dataclass(frozen=True)
 class RunningNorm(Layer):
-    """(x - mean) / sqrt(variance + epsilon), by the mean and variance of all rows that were ever
-    learned from (section 4.1), which a forward pass in training moves."""
+    """Normalization (x - mean) / sqrt(variance + epsilon) with the mean and variance of all rows
+    ever trained on (section 4.1), updated by forward passes in training."""
 
     width: int
     epsilon: float = 1e-5
@@ -37,14 +38,14 @@ class RunningNorm(Layer):
         return (x - w["moving_mean"]) / ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
 
     def train(self, w: Weights, x: Array) -> tuple[Array, Weights]:
-        """(the output in training for x [B, width], what the statistics become): those of the rows
-        before and of these together (Chan et al. 1983)."""
+        """Return (training output for x [B, width], new statistics). The statistics combine those
+        of previous rows and these (Chan et al. 1983)."""
         xp, rows = ops.of(x), x.shape[0]
         seen = xp.stop_gradient(x)
         mean = xp.mean(seen, 0)
         variance = xp.mean((seen - mean) ** 2, 0)
         count = w["moving_count"]
-        share = rows / (count + rows)  # of these rows among all
+        share = rows / (count + rows)  # share of these rows among all
         apart = mean - w["moving_mean"]
         moved = {
             "moving_mean": w["moving_mean"] + share * apart,
@@ -58,8 +59,8 @@ class RunningNorm(Layer):
 
 @dataclass(frozen=True)
 class ResidualBlock(Block):
-    """x + W2 activation(W1 LayerNorm(x)), with a hidden layer `EXPANSION` times as wide (section
-    4.2)."""
+    """A residual block x + W2 activation(W1 LayerNorm(x)), with a hidden layer `EXPANSION` times as
+    wide (section 4.2)."""
 
     width: int
     activation: str = "relu"
@@ -80,8 +81,8 @@ class ResidualBlock(Block):
 def simba(
     inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
 ) -> Plan:
-    """The body: a block for each of the widths, which are one; layer norm behind the last. See
-    `on_standardized`."""
+    """Return the feature extractor: one block per entry of `widths`, which must be equal, with
+    layer normalization after the last. See `on_standardized`."""
 
     def blocks(entering: int, units: int) -> Plan:
         first = Dense(entering, units, "linear", "orthogonal")
@@ -98,10 +99,10 @@ def on_standardized(
     widths: tuple[int, ...],
     normalize: bool,
 ) -> Plan:
-    """What `blocks` makes, of how many numbers enter and their one width, on observations that are
-    standardised by running statistics: with `normalize` by those that are set from outside
-    (`plan.Normalize`), else by their own. Features of a picture alone go on as they are.
-    SettingError where the widths differ; it names the body, and a usual width of it."""
+    """Return the result of `blocks`, a function of the number of inputs and the width, on
+    standardized observations: by statistics set externally (`plan.Normalize`) with `normalize`,
+    else by running statistics. Features of an image alone are not standardized. Raises SettingError
+    if the widths differ; the message names the body, with a usual width."""
     if not widths or len(set(widths)) > 1:
         raise SettingError(
             f"body={body!r} with layers of {', '.join(map(str, widths)) or 'no'} units.",

@@ -1,5 +1,5 @@
 """SimbaV2's layers (Lee et al. 2025, arXiv:2502.15280, section 4): features and the weights of each
-unit have length 1, and learned scalers say how much of what there is."""
+unit have length 1, and learned scalers set their magnitudes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tandem.networks.simba import EXPANSION, on_standardized
 from tandem.networks.unit import KERNEL, unit_kernel
 from tandem.types import Array
 
-SHIFT = 3.0  # what stands beside observations, so that their length is not lost (section 4.1)
+SHIFT = 3.0  # constant appended to observations, so that their length is not lost (section 4.1)
 
 
 @dataclass(frozen=True)
 class SphericalEmbedding(Layer):
-    """Inputs [B, inputs] and `SHIFT` beside them, at length 1; a unit kernel and a scaler, and at
-    length 1 again (section 4.1)."""
+    """Appends `SHIFT` to inputs [B, inputs] and normalizes to length 1; then a unit kernel and a
+    scaler, and normalization to length 1 again (section 4.1)."""
 
     inputs: int
     units: int
@@ -40,9 +40,9 @@ class SphericalEmbedding(Layer):
 
 @dataclass(frozen=True)
 class LerpBlock(Layer):
-    """From x towards what a hidden layer makes of it, by learned steps of each feature, back on the
-    sphere (section 4.2): l2(x + alpha (l2(W2 activation(s W1 x)) - x)), `EXPANSION` times as wide
-    inside. blocks: how many stand in a row, of which each begins with its share."""
+    """Moves x toward the output of a hidden layer by learned steps per feature, back on the sphere
+    (section 4.2): l2(x + alpha (l2(W2 activation(s W1 x)) - x)), `EXPANSION` times as wide inside.
+    blocks: the number of blocks in sequence, which divide the initial step among them."""
 
     width: int
     blocks: int
@@ -54,7 +54,7 @@ class LerpBlock(Layer):
             f"wide_{KERNEL}": unit_kernel(rng, self.width, wide),
             "scaler": np.full(wide, sqrt(2.0 / self.width / EXPANSION), np.float32),
             f"narrow_{KERNEL}": unit_kernel(rng, wide, self.width),
-            # learned in this unit, so that its steps are as large as those of features
+            # in this unit, its update steps are as large as those of features
             "alpha": np.full(self.width, 1.0 / sqrt(self.width), np.float32),
         }
 
@@ -64,13 +64,13 @@ class LerpBlock(Layer):
         return on_sphere(x + self.steps(w) * (far - x))
 
     def steps(self, w: Weights) -> Array:
-        """How far each feature goes, from 0 to 1."""
+        """Return the step of each feature as a fraction of the way, initially 1 / (blocks + 1)."""
         return w["alpha"] * (sqrt(self.width) / (self.blocks + 1))
 
 
 @dataclass(frozen=True)
 class UnitHead(Dense):
-    """A last layer: a unit kernel and a scaler, and behind them a unit kernel and a bias (section
+    """A last layer: a unit kernel and a scaler, followed by a unit kernel and a bias (section
     4.3)."""
 
     def init(self, rng: np.random.Generator) -> Weights:
@@ -89,7 +89,8 @@ class UnitHead(Dense):
 def simbav2(
     inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
 ) -> Plan:
-    """The body: a block for each of the widths, which are one. See `simba.on_standardized`."""
+    """Return the feature extractor: one block per entry of `widths`, which must be equal. See
+    `simba.on_standardized`."""
 
     def blocks(entering: int, units: int) -> Plan:
         several = (LerpBlock(units, len(widths), activation) for _ in widths)
@@ -98,5 +99,6 @@ def simbav2(
     return on_standardized(blocks, "simbav2", 512, inputs, widths, normalize)
 
 
-# a head whose last dense layer has unit kernels; layers of other kinds, as those with noise, stay
+# returns a head whose last dense layer has unit kernels; layers of other types, such as noisy ones,
+# are not replaced
 unit_headed = partial(with_last, kind=UnitHead)

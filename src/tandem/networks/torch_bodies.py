@@ -1,4 +1,4 @@
-"""Torch modules that users make, completed with our heads; those that are chains of a plan's layers
+"""Custom torch modules completed with tandem's heads. Modules that are chains of a plan's layers
 are recognized."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tandem.types import Array, tree_map
 
 
 class TorchFeatureCritic(nn.Module):
-    """The user's body, and our head on its features beside the action."""
+    """A custom feature extractor, and tandem's head on its features and the action."""
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class TorchFeatureCritic(nn.Module):
 
 
 class Joined(nn.Module):
-    """A user's whole module; of several outputs, all side by side."""
+    """A complete custom module; multiple outputs are concatenated."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -51,8 +51,7 @@ class Joined(nn.Module):
 
 
 def given(name: str, source: CustomNetwork) -> tuple[nn.Module, Plan | None]:
-    """The network of a role that stands on what the user makes, and its plan where all its layers
-    are known."""
+    """Return a role's network based on the user's module, and its plan if all layers are known."""
     network = source.make()
     if isinstance(network, tuple):
         return _apart(name, source, network)
@@ -74,14 +73,14 @@ def given(name: str, source: CustomNetwork) -> tuple[nn.Module, Plan | None]:
 
 
 def _looked_at(name: str, source: CustomNetwork, body: nn.Module) -> tuple[int, Plan | None]:
-    """How many numbers a module puts out, and its plan if it is known."""
+    """Check a module. Return its number of outputs, and its plan if it is known."""
     if not isinstance(body, nn.Module):
         raise NetworkError(
             f"network= returned a {type(body).__name__} for {name!r}.",
             "a torch.nn.Module, since the framework is torch",
             "return a module, or choose your network's framework.",
         )
-    for x in (x for x in body.parameters() if x.dtype.is_floating_point):  # lazy ones, too
+    for x in (x for x in body.parameters() if x.dtype.is_floating_point):  # includes lazy ones
         refuse_precision(name, "weights", x.dtype, "call .float() on the network.")
     there = next((t.device for t in (*body.parameters(), *body.buffers())), None)
     zeros = tree_map(partial(torch.as_tensor, device=there), example(source.inputs))
@@ -105,7 +104,7 @@ def _drawn(head: Plan, seed: int) -> nn.Sequential:
 def _apart(
     name: str, source: CustomNetwork, bodies: tuple[nn.Module, ...]
 ) -> tuple[nn.Module, Plan | None]:
-    """Each stream of the head on a body of its own."""
+    """Give each stream of the head its own feature extractor."""
     looks = [_looked_at(name, source, body) for body in bodies]
     heads = [
         fit(plan, out)
@@ -127,8 +126,8 @@ def _apart(
 def _with_fractions(
     body: nn.Module, known: Plan | None, features: int, source: CustomNetwork
 ) -> tuple[nn.Module, Plan | None]:
-    """The user's body, the fractions' embedding and our head, and the plan of it all where the
-    body's is known."""
+    """Return the custom feature extractor with the fractions' embedding and tandem's head, and the
+    whole plan if the feature extractor's is known."""
     head = fit(source.head, features)
     module = _drawn(quantile_network((), features, source.cosines, head), source.seed)
     module[0].parts[0] = nn.Sequential(*chain(body)) if known is not None else body
@@ -140,8 +139,8 @@ def _with_fractions(
 def _with_memory(
     body: nn.Module, known: Plan | None, features: int, source: CustomNetwork
 ) -> tuple[nn.Module, Plan | None]:
-    """The user's body with our memory of its features and our head, and the plan of it all where
-    the body's is known."""
+    """Return the custom feature extractor with tandem's recurrent layer and head, and the whole
+    plan if the feature extractor's is known."""
     layer = remembering(source, known or (), features)
     rng = np.random.default_rng(source.seed)
     module = TorchRecurrent(
@@ -157,7 +156,7 @@ def _with_memory(
 
 
 NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
-# the options of those whose plan has no others
+# required options of activations that have no options in plans
 OPTIONS: dict[type[nn.Module], dict[str, object]] = {
     nn.GELU: {"approximate": "none"},
     nn.ELU: {"alpha": 1.0},
@@ -166,29 +165,29 @@ OPTIONS: dict[type[nn.Module], dict[str, object]] = {
 
 
 def recognize(module: nn.Module) -> Plan | None:
-    """The plan of a user's module that is a chain of a plan's layers; None for any other, and for
-    one without weights."""
+    """Return the plan of a custom module that is a chain of a plan's layers; None for any other
+    module, and for one without weights."""
     layers = [known(part) for part in chain(module)]
     plan = tuple(layer for layer in layers if layer is not None)
     return plan if len(plan) == len(layers) and any(True for _ in module.parameters()) else None
 
 
 def chain(module: nn.Module) -> list[nn.Module]:
-    """The modules that `module` calls one after the other: those of a Sequential, and of those in
-    it, else itself alone."""
-    # a subclass may call them otherwise
+    """Return the modules that `module` calls in sequence: those of a Sequential and its nested
+    ones, or the module itself."""
+    # a subclass may call them differently
     if type(module) is not nn.Sequential or not as_written(module):
         return [module]
     return [inner for part in module for inner in chain(part)]
 
 
 def as_written(part: nn.Module) -> bool:
-    """Whether calling a module is its class's forward, and nothing besides."""
+    """True if calling a module only runs the forward method of its class."""
     return not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
 
 
 def known(part: nn.Module) -> Layer | None:
-    """The layer of a plan that does the same as this module."""
+    """Return the plan's layer equivalent to this module, or None."""
     kind, options = type(part), vars(part)
     if not as_written(part):
         return None

@@ -1,4 +1,4 @@
-"""Plans as torch modules, and the other way: weights out and in."""
+"""Conversion of plans to torch modules, and reading and writing of their weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Activated(nn.Module):
-    """A layer with weights, and its activation."""
+    """A layer with weights, followed by its activation."""
 
     def __init__(self, layer: nn.Module, activation: str) -> None:
         super().__init__()
@@ -45,19 +45,19 @@ class Activated(nn.Module):
     def forward(self, x: Array) -> Array:
         if not self._dense:
             return self.activation(self.layer(x))
-        # without the calls of modules, a thirtieth of an update of small networks
+        # avoids calls of modules: 3% of an update of small networks
         x = linear(x, self.layer.weight, self.layer.bias)
         return FUNCTIONS[self._name](x) if self._name else self.activation(x)
 
 
 class Direct(nn.Module):
-    """A layer that computes its plan's own forward, over torch tensors."""
+    """A layer that runs its plan's forward function over torch tensors."""
 
     def __init__(self, layer: p.Layer) -> None:
         super().__init__()
         self.plan_layer = layer
         first = layer.init(np.random.default_rng(0))
-        self.weight_names = tuple(first)  # kept, since drawing weights anew may take long
+        self.weight_names = tuple(first)  # stored, since sampling weights again may take long
         for name, value in first.items():
             if name in layer.frozen:
                 self.register_buffer(name, torch.as_tensor(value))
@@ -69,7 +69,7 @@ class Direct(nn.Module):
 
 
 class TorchNormalization(Direct):
-    """A layer with statistics that move in training mode."""
+    """A layer whose statistics change in training mode."""
 
     plan_layer: BatchRenorm | RunningNorm
 
@@ -83,7 +83,7 @@ class TorchNormalization(Direct):
 
 
 class TorchWeightNormConv(Direct):
-    """A convolution with weight norm, over pictures whose channels stand first here."""
+    """A convolution with weight normalization over channels-first images."""
 
     plan_layer: WeightNormConv
 
@@ -95,9 +95,9 @@ class TorchWeightNormConv(Direct):
 
 
 class TorchImage(nn.Module):
-    """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on
-    processors: an update of the Nature CNN takes a quarter less there, and flattening in our order
-    is free."""
+    """Scales bytes to [0, 1]. Channels are first, as torch's convolutions require, but on CPUs last
+    in memory: an update of the Nature CNN takes a quarter less time there, and flattening in our
+    order is free."""
 
     def __init__(self, layer: p.Image) -> None:
         super().__init__()
@@ -106,27 +106,27 @@ class TorchImage(nn.Module):
     def forward(self, x: Array) -> Array:
         x = x if self.channels_first else x.permute(0, 3, 1, 2)
         if x.device.type == "cpu":
-            # while they are bytes: a quarter of the way
+            # converts bytes, a quarter of the size of floats
             x = x.contiguous(memory_format=torch.channels_last)
         return x.to(torch.float32) * (1 / 255)
 
 
 class ChannelNorm(nn.LayerNorm):
-    """Layer normalisation of each pixel's channels, which stand first here and last in the plan."""
+    """Layer normalization of each pixel's channels, which are first here and last in the plan."""
 
     def forward(self, x: Array) -> Array:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class FlattenChannelsLast(nn.Module):
-    """Flatten in the order that channels-last weights expect."""
+    """Flattens in the order of channels-last weights."""
 
     def forward(self, x: Array) -> Array:
         return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(x.shape[0], -1)
 
 
 class TorchScale(nn.Module):
-    """Output beside learned log standard deviations."""
+    """Appends learned log standard deviations."""
 
     weight_names = ("log_std",)
 
@@ -139,8 +139,8 @@ class TorchScale(nn.Module):
 
 
 class TorchStreams(nn.Module):
-    """Modules whose outputs become one, side by side as a rule: on one input, or each on its own
-    entry of a dict."""
+    """Modules on one input, or each on its own entry of a dict, with outputs that are usually
+    concatenated."""
 
     def __init__(self, layer: p.Streams, parts: list[nn.Module] | None = None) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class TorchDueling(nn.Module):
 
 
 class TorchCell(nn.Module):
-    """A memory, from features, state and starts to the states after each step."""
+    """A recurrent layer from features, state and starts to the states after each step."""
 
     def __init__(self, layer: Memory) -> None:
         super().__init__()
@@ -179,7 +179,8 @@ class TorchCell(nn.Module):
 
 
 class TorchRecurrent(nn.Module):
-    """A body, ours or its user's, a memory of its features and a head on its states."""
+    """A feature extractor, tandem's or the user's, a recurrent layer on its features, and a head on
+    the states."""
 
     def __init__(self, body: nn.Module, cell: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -191,9 +192,9 @@ class TorchRecurrent(nn.Module):
 
 
 def build(plan: Plan) -> nn.Sequential:
-    """The module of a plan, with weights still to be loaded."""
+    """Return the module of a plan, with weights still to be loaded."""
     modules: list[nn.Module] = []
-    pictures = False  # whether rows are such, channels first
+    pictures = False  # whether rows are channels-first images
     for layer in plan:
         if pictures and isinstance(layer, p.LayerNorm):
             modules.append(ChannelNorm(layer.width, layer.epsilon))
@@ -227,8 +228,8 @@ def _layer(layer: p.Layer) -> nn.Module:
 
 
 def tensors(plan: Plan, module: nn.Module) -> dict[str, tuple[Variable, str]]:
-    """Every weight of a plan's module by the plan's name for it: (tensor; how it is turned against
-    the plan's layout)."""
+    """Return every weight of a plan's module by the plan's name, as (tensor, type of its
+    transposition relative to the plan's layout)."""
     by_name: dict[str, tuple[Variable, str]] = {}
 
     def add(place: str, inner_plan: Plan, inner: nn.Module) -> None:
@@ -260,7 +261,7 @@ def tensors(plan: Plan, module: nn.Module) -> dict[str, tuple[Variable, str]]:
 
 
 def noise(module: nn.Module, named: dict[str, Variable]) -> dict[str, torch.Tensor]:
-    """The noise of a module's noisy layers; of those that are `named` by their names."""
+    """Return the noise of a module's noisy layers, by the names in `named` if given."""
     if named:
         return {n: t for n, t in named.items() if is_noise(n)}
     return {
@@ -271,13 +272,13 @@ def noise(module: nn.Module, named: dict[str, Variable]) -> dict[str, torch.Tens
     }
 
 
-# how a torch weight's axes become the plan's, and the other way
+# permutations from a torch weight's axes to the plan's, and back
 PLANNED = {"dense": (1, 0), "conv": (2, 3, 1, 0)}
 IN_TORCH = {"dense": (1, 0), "conv": (3, 2, 0, 1)}
 
 
 def read(plan: Plan, module: nn.Module) -> Weights:
-    """The weights of a plan's module, as NumPy arrays of their own."""
+    """Return copies of the weights of a plan's module as NumPy arrays."""
     with torch.no_grad():
         return {
             n: np.array((t.permute(PLANNED[turned]) if turned else t).cpu().numpy(), order="C")
@@ -286,7 +287,7 @@ def read(plan: Plan, module: nn.Module) -> Weights:
 
 
 def write(plan: Plan, module: nn.Module, weights: Weights) -> None:
-    """Puts weights into a plan's module."""
+    """Set the weights of a plan's module."""
     with torch.no_grad():
         for n, (t, turned) in tensors(plan, module).items():
             value = torch.as_tensor(np.asarray(weights[n]), device="cpu")

@@ -1,5 +1,4 @@
-"""Dense layers on processors, whose products of matrices take most of the time once they are
-large."""
+"""Dense layers on CPUs, where large matrix products take most of the time."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ from torch.nn import functional
 from tandem.platforms import processor
 from tandem.types import Array
 
-LARGE = 2**21  # multiplications
+LARGE = 2**21  # number of multiplications
 
 
 @cache
 def by_onednn() -> bool:
-    """Whether oneDNN is quicker than MKL here, which does not use AVX-512 on AMD processors and
-    takes twice as long."""
+    """True if oneDNN is faster than MKL on this CPU. MKL does not use AVX-512 on AMD CPUs and takes
+    twice as long."""
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and all(
         word in processor() for word in ("AuthenticAMD", "avx512f")
     )
 
 
 def linear(x: Array, weight: Array, bias: Array) -> Array:
-    """x W^T + b: [B, inputs] to [B, units]."""
+    """Compute x W^T + b: [B, inputs] to [B, units]."""
     large = x.ndim == 2 and x.numel() * len(weight) >= LARGE
-    # not where x stands for another tensor, as while an update is traced
+    # not for stand-ins of tensors, as during tracing
     if not large or type(x) is not torch.Tensor or x.device.type != "cpu" or not by_onednn():
         return functional.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)
@@ -46,7 +45,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, g: Array) -> tuple[Array | None, ...]:
         x, weight = ctx.saved_tensors
-        # oneDNN's product has no gradient of its own
+        # oneDNN's product has no gradient
         product = functional.linear if torch.is_grad_enabled() else _product
         wanted = ctx.needs_input_grad
         return (

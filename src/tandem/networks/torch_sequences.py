@@ -1,4 +1,5 @@
-"""Modules to put after an `nn.LSTM` in an `nn.Sequential`: they keep the outputs, not the state.
+"""Modules to use after an `nn.LSTM` in an `nn.Sequential`: they keep the outputs and drop the
+state.
 
 nn.Sequential(nn.LSTM(3, 64, batch_first=True), LastStep(), nn.Linear(64, 64), nn.Tanh())
 """
@@ -11,15 +12,15 @@ from tandem.types import Array
 
 
 class EveryStep(nn.Module):
-    """From (outputs [B, T, units], state), as nn.LSTM gives them, to the outputs."""
+    """Returns the outputs of (outputs [B, T, units], state), the result of nn.LSTM."""
 
     def forward(self, given: tuple[Array, Array]) -> Array:
         return given[0]
 
 
 class LastStep(nn.Module):
-    """From (outputs [B, T, units], state), as nn.LSTM with batch_first=True gives them, to the last
-    output [B, units]."""
+    """Returns the last output [B, units] of (outputs [B, T, units], state), the result of nn.LSTM
+    with batch_first=True."""
 
     def forward(self, given: tuple[Array, Array]) -> Array:
         return given[0][:, -1]

@@ -1,4 +1,5 @@
-"""The values of `network=`: functions that make bodies or whole networks, and modules."""
+"""Values of `network=`: modules, and functions that create feature extractors or complete
+networks."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gymnasium import Space
 
     Module: TypeAlias = "torch.nn.Module | keras.Layer"
-    Bodies: TypeAlias = "Module | tuple[Module, ...]"  # a tuple: one for each of actor and critic
+    Bodies: TypeAlias = "Module | tuple[Module, ...]"  # a tuple: one each for actor and critic
     NetworkFunction = Callable[[Space], Bodies]
     Networks: TypeAlias = "dict[str, Module | NetworkFunction]"  # by role
 
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
 def body_of(
     network: NetworkFunction, space: Space, part: str, units: int = 0, pairs: bool = True
 ) -> Callable[[], Bodies]:
-    """A maker of bodies, by a user's function of the observation space, for a role's `part`;
-    `units` of a memory are to stand on it. pairs: whether it may return a pair."""
+    """Return a function that creates feature extractors for a role's `part`, using a user's
+    function of the observation space. units: of the recurrent layer that follows. pairs: whether it
+    may return a pair."""
 
     def make() -> Bodies:
         module = called(network, space)
@@ -57,7 +59,7 @@ def body_of(
 
 
 def wholes_of(networks: Networks, space: Space) -> dict[str, Callable[[], Bodies]]:
-    """`whole_of` each role's. Where they share layers, so do the first copies."""
+    """Return the `whole_of` each role. If the networks share layers, so do their first copies."""
     copied: dict[int, object] = {}
     return {
         name: whole_of(
@@ -70,9 +72,10 @@ def wholes_of(networks: Networks, space: Space) -> dict[str, Callable[[], Bodies
 def whole_of(
     network: Module | NetworkFunction, space: Space, copied: dict[int, object], apart: bool
 ) -> Callable[[], Bodies]:
-    """A maker of fresh copies: calls a plain function, copies a module, so that a target is not the
-    network itself, and the next training with it begins as this one did. The first is the module
-    itself where it cannot be copied, or, unless it stands `apart`, not without the others."""
+    """Return a function that creates new networks: it calls a plain function, or copies a module,
+    so that a target is not the network itself and a later training starts in the same way. The
+    first network is the module itself if it cannot be copied, or cannot be copied without the
+    others because it is not `apart`."""
     first = True
 
     def make() -> Bodies:
@@ -84,7 +87,7 @@ def whole_of(
             return network
         try:
             return _copy(network, copied if before else {})
-        except Exception as error:  # Keras's of a class that it does not know, or the module's own
+        except Exception as error:  # Keras's for an unknown class, or the module's own
             if before:
                 return network
             kind = type(network).__name__
@@ -99,17 +102,17 @@ def whole_of(
 
 def _copy(network: Module, copied: dict[int, object]) -> Module:
     made = copy.deepcopy(network, copied)
-    if hasattr(network, "trainable_variables"):  # copies of Keras's models forget what is frozen
+    if hasattr(network, "trainable_variables"):  # copies of Keras models lose `trainable`
         for new, old in zip(made._flatten_layers(), network._flatten_layers(), strict=True):
-            new.trainable = old.trainable  # of all within too, which come later
+            new.trainable = old.trainable  # also sets all inner layers, which come later
         for new, old in zip(made.variables, network.variables, strict=True):
             new.trainable = old.trainable
     return made
 
 
 def _apart(network: Module, others: list[Module]) -> bool:
-    """Whether a copy of it shares with theirs what it shares with them: copies of Keras's models
-    share nothing."""
+    """Return whether copies of the network share everything that it shares with the others: copies
+    of Keras models share nothing."""
 
     def parts(model: Module) -> set[int]:
         if is_function(model) or not hasattr(model, "trainable_variables"):
@@ -120,8 +123,8 @@ def _apart(network: Module, others: list[Module]) -> bool:
 
 
 def called(function: NetworkFunction, space: Space) -> Bodies:
-    """The result of a user's function for an observation space. NetworkError where it does not take
-    one, or raises."""
+    """Return the result of a user's function for an observation space. Raises NetworkError if it
+    does not accept one, or raises an exception."""
     if why := misfit(function, space):
         raise NetworkError(
             f"network= cannot be called with the observation space: {why}.",
@@ -143,11 +146,11 @@ def called(function: NetworkFunction, space: Space) -> Bodies:
             f"{for_space(space)}; its own traceback is above this one.",
         ) from error
     finally:
-        random.setstate(state)  # Keras draws seeds from Python's generator, which is the program's
+        random.setstate(state)  # Keras samples seeds from the program's Python generator
 
 
 def for_space(observation: Space | Spec) -> str:
-    """How to build a network for a space or a Spec of observations, as advice."""
+    """Return advice on building a network for a space or a Spec of observations."""
     names = list(observation) if isinstance(observation, Mapping) else []
     entry = next((f'["{n}"]' for n in names if n != MASK), "")
     is_dict = f"{'with masks, ' * (MASK in names)}the observation is a dict with the keys"
@@ -156,21 +159,20 @@ def for_space(observation: Space | Spec) -> str:
 
 
 def refuse_precision(role: str, has: str, dtype: object, fix: str) -> None:
-    """NetworkError for a role's network that `has` weights or outputs of another type than
-    float32."""
+    """Raise NetworkError if a role's network `has` weights or outputs that are not float32."""
     if (kind := str(dtype).removeprefix("torch.")) != "float32":
         raise NetworkError(f"the network given for {role!r} has {kind} {has}.", "float32", fix)
 
 
 def is_function(network: object) -> bool:
-    """Whether this makes networks, and is none itself."""
+    """True if this creates networks and is not one itself."""
     module = hasattr(network, "parameters") or hasattr(network, "trainable_variables")
     return callable(network) and (isinstance(network, type) or not module)
 
 
 def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: object) -> None:
-    """ResumeError where the `saved` weights of a network that acts have the names of a plan's
-    layers, as earlier commits wrote them for more layers than plans have now."""
+    """Raise ResumeError if the `saved` weights of an acting network have layer names of a plan,
+    which earlier commits wrote for more types of layers than plans have now."""
     for name, network in networks.items():
         if network.plan is None and not all(n.isdigit() for n in select(saved, name)):
             raise ResumeError(
@@ -181,8 +183,8 @@ def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: object) ->
 
 
 def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
-    """ResumeError where the `saved` state of an engine has a critic on a custom body as runs of
-    tandem had them before features and action passed a hidden layer: its last layer took both."""
+    """Raise ResumeError if the `saved` state of a backend has a critic on a custom feature
+    extractor from before features and action passed a hidden layer: its last layer took both."""
     for name, network in networks.items():
         if type(network.module).__name__ not in ("TorchFeatureCritic", "KerasFeatureCritic"):
             continue
@@ -190,7 +192,7 @@ def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
         before, after = ([w[str(i)].shape for i in range(len(w)) if str(i) in w] for w in arrays)
         body = len(before) - 2  # arrays
         grown = 0 <= body < len(after) - 2 and before[:body] == after[:body]
-        if grown and set(before[body]) & set(after[body]):  # features and action enter both
+        if grown and set(before[body]) & set(after[body]):  # both take features and action
             raise ResumeError(
                 f"the critic {name!r} of this run is linear in the action, but critics on a "
                 "custom feature extractor now have a hidden layer for features and action.",

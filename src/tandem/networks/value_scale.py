@@ -1,4 +1,4 @@
-"""Critics that learn standardised values: a last layer that gives them their units back."""
+"""A last layer for critics that learn standardized values, which restores the original units."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tandem.math.moments import merged
 from tandem.networks.plan import Dense, Layer, Plan, Weights
 from tandem.types import Array
 
-LEAST = 1e-2  # of a variance: returns that are all alike are not blown up
+LEAST = 1e-2  # minimum of a variance: nearly equal returns are not amplified
 
 
 @dataclass(frozen=True)
 class Denormalize(Layer):
-    """x * sqrt(variance) + mean, by running statistics of returns, which are set from outside,
-    without a gradient (van Hasselt et al. 2016, arXiv:1602.07714, eq. 1)."""
+    """Denormalization x * sqrt(variance) + mean, with running statistics of returns that are set
+    externally and have no gradient (van Hasselt et al. 2016, arXiv:1602.07714, eq. 1)."""
 
     frozen: ClassVar[tuple[str, ...]] = ("value_mean", "value_variance", "value_count")
 
@@ -41,8 +41,8 @@ class Denormalize(Layer):
 
 
 class Followed(NamedTuple):
-    """Where statistics of returns have gone: what a network put out before, x, it puts out now as
-    `ratio` x + `shift`."""
+    """The change of the statistics of returns: a network that output x before now outputs `ratio` x
+    + `shift`."""
 
     deviation: Array
     ratio: Array
@@ -50,9 +50,9 @@ class Followed(NamedTuple):
 
 
 def follow(network: Any, returns: Array, preserve: bool) -> Followed:
-    """Takes returns [M] into the statistics of a network that ends with such a layer. With
-    `preserve` the layer before it is rescaled, so that the network puts out what it did (section
-    2.2, eq. 3, "Pop"). SettingError for a network, its user's, where that layer is not known."""
+    """Update the statistics of a network that ends with such a layer by returns [M]. With
+    `preserve`, rescale the layer before it so that the network's outputs stay the same (section
+    2.2, eq. 3, "Pop"). Raises SettingError for a custom network whose last layer is unknown."""
     weights: Weights = network.read()
     places = [n.removesuffix("value_mean") for n in weights if n.endswith("value_mean")]
     if not _ends_linearly(network.plan) if preserve else network.plan is not None and not places:
@@ -63,8 +63,8 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
             "the default networks, or a network of Dense layers, norms and activations",
             f"give value_norm={other!r}, or leave network= out.",
         )
-    found = [[place + n for n in Denormalize.frozen] for place in places]  # one for each network
-    if network.plan is None:  # names are positions, and those of the last layer are the last ones
+    found = [[place + n for n in Denormalize.frozen] for place in places]  # one per network
+    if network.plan is None:  # names are positions, with the last layer's at the end
         found = [list(weights)[-len(Denormalize.frozen) :]]
     changed = dict(weights)
     for names in found:
@@ -93,17 +93,18 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
 
 
 def _ends_linearly(plan: Plan | None) -> bool:
-    """Whether the layer before the statistics is known to be linear, as that of our heads is."""
-    if plan is None or not isinstance(plan[-1], Denormalize):  # in a layer with a head of ours
+    """True if the layer before the statistics is known to be linear, as in tandem's heads."""
+    if plan is None or not isinstance(plan[-1], Denormalize):  # inside a layer with tandem's head
         return plan is not None
     return isinstance(last := plan[-2], Dense) and last.activation == "linear"
 
 
 def _wide(x: Array) -> Array:
-    """NumPy's in float64."""
+    """Return NumPy arrays as float64, others unchanged."""
     return x.astype(np.float64) if isinstance(x, np.ndarray) else x
 
 
 def _number(x: Array) -> Array:
-    """The only entry of x [1]; of NumPy's as a float, which changes no array's precision."""
+    """Return the only entry of x [1]; for NumPy as a float, which does not change an array's
+    precision."""
     return float(x[0]) if isinstance(x, np.ndarray) else x[0]

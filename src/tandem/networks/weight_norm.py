@@ -1,5 +1,5 @@
-"""Weight normalisation (Salimans & Kingma 2016, arXiv:1602.07868): the length of each unit's
-weights is learned beside their direction."""
+"""Weight normalization (Salimans & Kingma 2016, arXiv:1602.07868): the length and direction of each
+unit's weights are learned separately."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tandem.types import Array
 
 @dataclass(frozen=True)
 class WeightNormDense(Dense):
-    """Dense with the kernel g v / ||v|| (eq. 2), v: kernel [inputs, units], g: scale [units]. First
-    weights are Dense's: g is the length that v begins with."""
+    """Dense with the kernel g v / ||v|| (eq. 2), v: kernel [inputs, units], g: scale [units].
+    Initial weights are those of Dense: g is the initial length of v."""
 
     def init(self, rng: np.random.Generator) -> Weights:
         return with_lengths(super().init(rng))
@@ -26,8 +26,8 @@ class WeightNormDense(Dense):
 
 @dataclass(frozen=True)
 class WeightNormConv(Conv):
-    """Conv with the kernel g v / ||v||, a length for each filter. kernel [k, k, C, filters], scale
-    [filters]."""
+    """Conv with the kernel g v / ||v||, with one length per filter. kernel [k, k, C, filters],
+    scale [filters]."""
 
     def init(self, rng: np.random.Generator) -> Weights:
         return with_lengths(super().init(rng))
@@ -37,26 +37,26 @@ class WeightNormConv(Conv):
 
 
 def normalized(w: Weights) -> Array:
-    """The kernel [..., units] whose columns have the direction of "kernel" and the length
+    """Return the kernel [..., units] whose columns have the direction of "kernel" and the length
     "scale"."""
     v = w["kernel"]
     return v * (w["scale"] / lengths(v))
 
 
 def lengths(v: Array) -> Array:
-    """Of the columns of v [..., units]."""
+    """Return the lengths of the columns of v [..., units]."""
     xp = ops.of(v)
     flat = xp.reshape(v, (-1, v.shape[-1]))
     return xp.sqrt(xp.sum(flat * flat, 0))
 
 
 def with_lengths(drawn: Weights) -> Weights:
-    """Kernel and bias, and the lengths of the kernel's columns as "scale"."""
+    """Return kernel and bias, with the lengths of the kernel's columns as "scale"."""
     return {**drawn, "scale": lengths(drawn["kernel"])}
 
 
 def weight_normed(body: Plan) -> Plan:
-    """A body whose dense layers and convolutions have weight norm."""
+    """Return a feature extractor whose dense layers and convolutions have weight normalization."""
     plan: list[Layer] = []
     for layer in body:
         kind = {Dense: WeightNormDense, Conv: WeightNormConv}.get(type(layer))
