@@ -271,7 +271,7 @@ class KerasBackend(backend.Backend):
 
         divider = self._divider(batch)
 
-        def whole(of: Callable[[Batch], Tree]) -> Tree:
+        def whole(of: Callable[[Batch], Tree]) -> Tree:  # sums over samples
             return divider.sum(of, batch, self._in_networks) if divider else of(batch)
 
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
