@@ -222,7 +222,7 @@ class _Keras(_Library):
 
 
 class _KerasJax(_Keras):
-    """Replaces the functions whose gradients differ in JAX: `clip` has half the gradient at its
+    """Overrides of functions whose gradients differ in JAX: `clip` has half the gradient at its
     bounds, and `abs` has gradient 1 at 0."""
 
     def abs(self, x: Array) -> Array:
@@ -241,8 +241,8 @@ class _KerasJax(_Keras):
 
 
 class _KerasTensorFlow(_Keras):
-    """Replaces `minimum` and `maximum`: TensorFlow gives the whole gradient to the first of equal
-    arguments."""
+    """Overrides of `minimum` and `maximum`: TensorFlow gives the whole gradient to the first of
+    equal arguments."""
 
     def minimum(self, x: Array, y: Array) -> Array:
         return 0.5 * self._ops.minimum(x, y) + 0.5 * self._ops.minimum(y, x)

@@ -405,7 +405,7 @@ class Backend(ABC):
         """Restore `state()` exactly."""
 
     def close(self) -> None:
-        """End all updates, and the worker processes that make them, if any."""
+        """End all updates, including the worker processes that make them."""
         return
 
 

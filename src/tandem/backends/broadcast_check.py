@@ -1,5 +1,5 @@
-"""Detects losses that would silently learn nothing, or nonsense: losses that depend on no trained
-weight, and losses with arrays [B, B] from broadcasting (B, 1) with (B,).
+"""Detection of losses that would silently learn nothing, or nonsense: losses that depend on no
+trained weight, and losses with arrays [B, B] from broadcasting (B, 1) with (B,).
 
 The loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and
 every intermediate array is inspected.

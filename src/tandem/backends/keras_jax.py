@@ -221,7 +221,7 @@ def own(arrays: list[Array]) -> list[Array]:
 
 
 class Moves(Exception):
-    """Raised while an update is traced: it changes variables that it was not expected to change."""
+    """Raised during tracing if an update changes variables that it was not expected to change."""
 
     def __init__(self, places: list[int]) -> None:
         super().__init__(places)

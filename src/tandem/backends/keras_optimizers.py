@@ -164,7 +164,7 @@ class KerasRMSProp(KerasOptimizer):
 
 
 class KerasGradientRecorder(KerasOptimizer):
-    """Stores the gradient of all weights as one vector and changes no weight."""
+    """A recorder of the gradient of all weights as one vector, which changes no weight."""
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
         super().__init__(name, networks)

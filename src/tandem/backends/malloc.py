@@ -1,5 +1,5 @@
-"""Lets the process keep freed memory of the C library instead of returning it after every
-update."""
+"""Settings of the C library's malloc, so that the process keeps freed memory instead of returning
+it after every update."""
 
 from __future__ import annotations
 

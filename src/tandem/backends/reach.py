@@ -1,5 +1,5 @@
-"""Finds all variables reachable from an agent. A target network that training did not know about
-would be a constant in compiled code, and missing in every checkpoint."""
+"""Search for all variables reachable from an agent. A target network that training did not know
+about would be a constant in compiled code, and missing in every checkpoint."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Calls:
         return bool(self.backend.updates * saved > torch_programs.seconds_per_node(self.place))
 
     def decide(self, compiled: bool) -> None:
-        """Decide once for the run."""
+        """Record, once for the run, whether updates are compiled."""
         if self.backend.compiling == "auto":
             self.backend.compiling = "as before" if compiled else "no"
             self.backend.compiled = "yes" if compiled else "no"

@@ -213,7 +213,7 @@ class FrozenModule:
 
 
 class _WithInputs(nn.Module):
-    """Wraps a module that takes a tree like this one, to take its leaves as separate arguments."""
+    """A module that takes a tree like this one, called with its leaves as separate arguments."""
 
     def __init__(self, module: nn.Module, tree: Tree) -> None:
         super().__init__()

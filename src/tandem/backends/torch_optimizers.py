@@ -41,7 +41,8 @@ class Flat:
 
 
 class TorchAdam(Flat):
-    """Bit-identical to torch.optim.Adam(fused=True); with `weight_decay`, to torch.optim.AdamW."""
+    """Adam, bit-identical to torch.optim.Adam(fused=True); with `weight_decay`, to
+    torch.optim.AdamW."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class TorchRMSProp(Flat):
 
 
 class TorchGradientRecorder(Flat):
-    """Stores the gradient and changes no weight."""
+    """A recorder of the gradient, which changes no weight."""
 
     def __init__(self, flat: nn.Parameter, **_: float) -> None:
         super().__init__(flat, gradient=torch.zeros_like(flat.detach()))

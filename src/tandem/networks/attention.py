@@ -122,8 +122,8 @@ class Transformer(Block):
 
 @dataclass(frozen=True)
 class EncoderBlock(Transformer):
-    """Each member of [B, members, width] attends to all members, followed by a feed-forward
-    network."""
+    """An encoder block: each member of [B, members, width] attends to all members, followed by a
+    feed-forward network."""
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -141,8 +141,8 @@ class EncoderBlock(Transformer):
 
 @dataclass(frozen=True)
 class DecoderBlock(Transformer):
-    """Takes {"x", "encoded"} [B, members, width]. Each member attends to its own x and earlier
-    ones; its encoding then attends to the results and replaces them."""
+    """A decoder block for {"x", "encoded"} [B, members, width]. Each member attends to its own x
+    and earlier ones; its encoding then attends to the results and replaces them."""
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -165,9 +165,9 @@ class DecoderBlock(Transformer):
 
 @dataclass(frozen=True)
 class Decoder(Transformer):
-    """Maps each member's encoding [B, members, width] and information about the previous member [B,
-    members, inputs] ({"encoded", "before"}) to features [B, members, width], which do not depend on
-    any later member's "before"."""
+    """A decoder from each member's encoding [B, members, width] and information about the previous
+    member [B, members, inputs] ({"encoded", "before"}) to features [B, members, width], which do
+    not depend on any later member's "before"."""
 
     inputs: int = field(kw_only=True)
     blocks: int = 1

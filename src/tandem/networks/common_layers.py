@@ -42,7 +42,7 @@ class Dropout(Layer):
 
 @dataclass(frozen=True)
 class Reshape(Layer):
-    """Reshapes rows, and converts them to float32 if `cast`."""
+    """A layer that reshapes rows, and converts them to float32 if `cast`."""
 
     shape: Shape
     cast: bool = False
@@ -169,10 +169,10 @@ class Embedding(Layer):
 
 @dataclass(frozen=True)
 class LSTM(Layer):
-    """Maps sequences [B, T, inputs] to the outputs after each step, [B, T, units], starting from a
-    zero state (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000), as
-    `recurrent.LSTMCell` does. kernel [inputs, 4 units], recurrent [units, 4 units] and bias [4
-    units] are concatenated in the order i, f, g, o."""
+    """An LSTM from sequences [B, T, inputs] to the outputs after each step, [B, T, units], starting
+    from a zero state (Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000), as
+    in `recurrent.LSTMCell`. kernel [inputs, 4 units], recurrent [units, 4 units] and bias [4 units]
+    are concatenated in the order i, f, g, o."""
 
     inputs: int
     units: int

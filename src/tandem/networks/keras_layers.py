@@ -113,7 +113,7 @@ class Convolving(PlanLayer):
 
 @keras.saving.register_keras_serializable("tandem")
 class EveryNth(keras.layers.Layer):
-    """Selects the rows first, first + step, first + 2 step, ..."""
+    """A layer that selects the rows first, first + step, first + 2 step, ..."""
 
     def __init__(self, first: int, step: int, **kwargs: object) -> None:
         super().__init__(**kwargs)

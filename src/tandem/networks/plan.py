@@ -137,7 +137,7 @@ class Activation(Layer):
 
 @dataclass(frozen=True)
 class Flatten(Layer):
-    """Flattens all axes except the first."""
+    """A layer that flattens all axes except the first."""
 
     def forward(self, w: Weights, x: Array) -> Array:
         return ops.of(x).reshape(x, (x.shape[0], -1))
@@ -145,7 +145,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Cast(Layer):
-    """Converts numbers of any type to float32 vectors of `width`."""
+    """Conversion of numbers of any type to float32 vectors of `width`."""
 
     width: int
 
@@ -160,7 +160,7 @@ class Cast(Layer):
 
 @dataclass(frozen=True)
 class OneHot(Layer):
-    """Encodes discrete observations, one number or one per position, as concatenated one-hot
+    """One-hot encoding of discrete observations, one number or one per position, as concatenated
     vectors."""
 
     sizes: tuple[int, ...]
@@ -175,7 +175,7 @@ class OneHot(Layer):
 
 @dataclass(frozen=True)
 class Image(Layer):
-    """Scales bytes to [0, 1], channels last."""
+    """Scaling of bytes to [0, 1], channels last."""
 
     channels_first: bool
 
@@ -236,8 +236,8 @@ class LayerNorm(Layer):
 
 @dataclass(frozen=True)
 class Scale(Layer):
-    """Appends a learned vector that does not depend on the input: the log standard deviations of a
-    Gaussian policy."""
+    """A layer that appends a learned vector independent of the input: the log standard deviations
+    of a Gaussian policy."""
 
     width: int
     initial: float = 0.0

@@ -56,8 +56,8 @@ class StateDependent(Dense):
 
 @dataclass(frozen=True)
 class WithLogStd(Layer):
-    """Appends `size` learned numbers that do not depend on the input to `inputs` numbers: the log
-    standard deviations of the normal distributions among several distributions."""
+    """A layer that appends `size` learned numbers independent of the input to `inputs` numbers: the
+    log standard deviations of the normal distributions among several distributions."""
 
     inputs: int
     size: int

@@ -22,8 +22,8 @@ SHIFT = 3.0  # constant appended to observations, so that their length is not lo
 
 @dataclass(frozen=True)
 class SphericalEmbedding(Layer):
-    """Appends `SHIFT` to inputs [B, inputs] and normalizes to length 1; then a unit kernel and a
-    scaler, and normalization to length 1 again (section 4.1)."""
+    """An embedding that appends `SHIFT` to inputs [B, inputs] and normalizes them to length 1,
+    followed by a unit kernel, a scaler and a second normalization to length 1 (section 4.1)."""
 
     inputs: int
     units: int
@@ -40,9 +40,10 @@ class SphericalEmbedding(Layer):
 
 @dataclass(frozen=True)
 class LerpBlock(Layer):
-    """Moves x toward the output of a hidden layer by learned steps per feature, back on the sphere
-    (section 4.2): l2(x + alpha (l2(W2 activation(s W1 x)) - x)), `EXPANSION` times as wide inside.
-    blocks: the number of blocks in sequence, which divide the initial step among them."""
+    """A block that moves x toward the output of a hidden layer by learned steps per feature, back
+    on the sphere (section 4.2): l2(x + alpha (l2(W2 activation(s W1 x)) - x)), `EXPANSION` times as
+    wide inside. blocks: the number of blocks in sequence, which divide the initial step among
+    them."""
 
     width: int
     blocks: int

@@ -95,9 +95,9 @@ class TorchWeightNormConv(Direct):
 
 
 class TorchImage(nn.Module):
-    """Scales bytes to [0, 1]. Channels are first, as torch's convolutions require, but on CPUs last
-    in memory: an update of the Nature CNN takes a quarter less time there, and flattening in our
-    order is free."""
+    """Scaling of bytes to [0, 1]. Channels are first, as torch's convolutions require, but on CPUs
+    last in memory: an update of the Nature CNN takes a quarter less time there, and flattening in
+    our order is free."""
 
     def __init__(self, layer: p.Image) -> None:
         super().__init__()
@@ -119,14 +119,14 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class FlattenChannelsLast(nn.Module):
-    """Flattens in the order of channels-last weights."""
+    """A module that flattens in the order of channels-last weights."""
 
     def forward(self, x: Array) -> Array:
         return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(x.shape[0], -1)
 
 
 class TorchScale(nn.Module):
-    """Appends learned log standard deviations."""
+    """A module that appends learned log standard deviations."""
 
     weight_names = ("log_std",)
 

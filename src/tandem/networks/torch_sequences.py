@@ -12,15 +12,15 @@ from tandem.types import Array
 
 
 class EveryStep(nn.Module):
-    """Returns the outputs of (outputs [B, T, units], state), the result of nn.LSTM."""
+    """The outputs in (outputs [B, T, units], state), the result of nn.LSTM."""
 
     def forward(self, given: tuple[Array, Array]) -> Array:
         return given[0]
 
 
 class LastStep(nn.Module):
-    """Returns the last output [B, units] of (outputs [B, T, units], state), the result of nn.LSTM
-    with batch_first=True."""
+    """The last output [B, units] in (outputs [B, T, units], state), the result of nn.LSTM with
+    batch_first=True."""
 
     def forward(self, given: tuple[Array, Array]) -> Array:
         return given[0][:, -1]
