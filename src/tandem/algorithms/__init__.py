@@ -1,6 +1,6 @@
-"""The algorithms: one file for one paper, by the names users call them; `base` is what all share.
-Each is written once for all frameworks, against `backends.backend`. May import lower layers, but
-not `replay`: an algorithm receives batches."""
+"""The algorithms, one module per paper, and their names; `base` has the shared base class. Each
+algorithm is written once for all frameworks, against `backends.backend`. Modules may import lower
+layers, but not `replay`: an algorithm receives batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "name_of", "names", "title"]
 
-# tandem's own: module -> class. What users may name is `names()`.
+# built-in algorithms: module -> class; `names()` includes those of plugins
 NAMES = {
     "a2c": "A2C",
     "a3c": "A3C",
@@ -44,7 +44,7 @@ NAMES = {
 
 CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
-# (module, kind of actions) -> (module, class) of the algorithm for such actions
+# (module, type of actions) -> (module, class) of the variant for such actions
 FOR_CHOICES = {
     ("maddpg", "multidiscrete"): ("maddpg", "DiscreteMADDPG"),
     ("sac", "discrete"): ("sac_discrete", "DiscreteSAC"),
@@ -52,19 +52,19 @@ FOR_CHOICES = {
 
 
 def names() -> tuple[str, ...]:
-    """All that there are by name: tandem's own, and those of installed packages."""
+    """Return the names of all algorithms: tandem's own, and those of installed packages."""
     return tuple(dict.fromkeys((*NAMES, *plugins.found("algorithms"))))
 
 
 def built_in() -> dict[str, type[Algorithm]]:
-    """tandem's own, class by name."""
+    """Return the classes of tandem's own algorithms by name."""
     return {name: _load(name, NAMES[name]) for name in NAMES}
 
 
 def get(name: str | type, action: Leaf | None = None) -> Any:
-    """The Algorithm class of that name, or the class itself; with `action`, the one for such
-    actions. UnknownNameError for a name that there is not, PluginError for one that an installed
-    package brings and that cannot be used."""
+    """Return the Algorithm class of that name, or `name` itself if it is a class; with `action`,
+    the variant for such actions. Raise UnknownNameError for an unknown name, and PluginError if an
+    installed package provides the algorithm but it cannot be used."""
     if isinstance(name, type):
         return name if action is None else for_actions(name, action)
     if not isinstance(name, str) or name not in names():
@@ -80,7 +80,7 @@ def get(name: str | type, action: Leaf | None = None) -> Any:
 
 
 def _plugged(plugin: plugins.Plugin) -> type[Algorithm]:
-    from tandem.algorithms.base import Algorithm  # which imports this package
+    from tandem.algorithms.base import Algorithm  # circular import
 
     plugin.refuse_clash(ours=False)
     kind = plugin.load()
@@ -94,14 +94,14 @@ def _plugged(plugin: plugins.Plugin) -> type[Algorithm]:
 
 
 def for_actions(kind: type[Algorithm], action: Leaf) -> Any:
-    """`kind`, or the class that stands for it where actions are choices."""
+    """Return `kind`, or its variant for discrete actions."""
     package, _, module = kind.__module__.rpartition(".")
     variant = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None
     return _load(*variant) if variant else kind
 
 
 def name_of(algorithm: str | type) -> str:
-    """What an algorithm is called in files and messages: as `tandem list` has it, or
+    """Return the name of an algorithm in files and messages: its name in `tandem list`, or
     module:Class."""
     if isinstance(algorithm, str):
         return algorithm
@@ -119,12 +119,12 @@ def name_of(algorithm: str | type) -> str:
 
 
 def is_class(word: str) -> bool:
-    """Whether it names a program's class, as module:Class."""
+    """Return True if the word names a custom class, as module:Class."""
     return CLASS.match(word) is not None
 
 
 def title(name: str) -> str:
-    """What people call the algorithm that files call `name`: CrossQ for crossq, and MyDQN for
+    """Return the display name of an algorithm: CrossQ for crossq, and MyDQN for
     my_module:MyDQN."""
     _, own, kind = name.rpartition(":")
     return kind if own else NAMES.get(name, name.upper())

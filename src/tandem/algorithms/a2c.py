@@ -1,5 +1,5 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient a rollout, of all
-environments together. It is A3C with its workers in step, as OpenAI Baselines made it."""
+"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient step per rollout of all
+environments. It is A3C with synchronous workers, as in OpenAI Baselines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Advantage actor-critic as its asynchronous workers learn (Mnih et al. 2016, arXiv:1602.01783,
-section 4, algorithm S3): the losses of a sequence, whose returns bootstrap from the value after it.
-Here workers step together; see a2c.py for GAE."""
+section 4, algorithm S3): losses of sequences, with returns that bootstrap from the value after the
+sequence. Here all workers step together; see a2c.py for GAE."""
 
 from __future__ import annotations
 

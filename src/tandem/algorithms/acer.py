@@ -1,6 +1,6 @@
 """Actor-critic with experience replay (Wang et al. 2017, arXiv:1611.01224): Retrace targets,
-importance ratios truncated with a correction of the bias, and a policy held near the average of its
-past selves. For discrete actions."""
+importance ratios truncated with bias correction, and a policy kept close to an average of past
+policies. For discrete actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
 
 PAPER = "Wang et al. 2017, section 5.1 and appendix A"
-FLOOR = 1e-6  # of probabilities: ratios stay finite
+FLOOR = 1e-6  # minimum probability, which keeps ratios finite
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ACER(ActorCritic):
         return {"probabilities": self.probabilities(out)}
 
     def probabilities(self, out: Array) -> Array:
-        """Of all actions, [..., A]; none is zero."""
+        """Return the probabilities of all actions, [..., A]; none is zero."""
         xp, n = ops.of(out), self.policy.width
         p = xp.exp(xp.log_softmax(out[..., :n]))
         return xp.clip(p - FLOOR / n, FLOOR, 1.0)

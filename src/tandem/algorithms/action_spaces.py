@@ -1,5 +1,5 @@
-"""Which actions an algorithm takes: checks that refuse others with a SpaceError, and name an
-algorithm that takes them."""
+"""Checks of action spaces. They raise a SpaceError for unsupported actions that suggests an
+algorithm for them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tandem.spaces import Leaf
 
 
 def floats(name: str, action: Leaf) -> None:
-    """Refuses a Box of actions that is not a vector of floats."""
-    # rounded, they would not be what their log-probabilities are of
+    """Raise SpaceError for a Box of actions that is not a vector of floats."""
+    # the log-probability of an action does not hold for the rounded action
     if action.kind == "box" and action.dtype != "float32":
         raise SpaceError(
             f"{name} cannot act in a Box of {action.dtype}.",
             "a float Box, or Discrete or MultiDiscrete actions if the algorithm supports them",
             "declare floats, and round them with gymnasium.wrappers.TransformAction.",
         )
-    if action.kind == "box" and len(action.shape) != 1:  # an environment's own axes are one by now
+    if action.kind == "box" and len(action.shape) != 1:  # one agent's are already flat
         raise SpaceError(
             f"{name} cannot act for a team with a Box of shape {action.shape}.",
             "a vector of one agent's actions",
@@ -25,14 +25,14 @@ def floats(name: str, action: Leaf) -> None:
 
 
 def drawable(name: str, action: Leaf) -> None:
-    """Refuses actions that no policy of ours draws: a Box that is not a vector of floats, also as a
-    part of a Dict or Tuple."""
+    """Raise SpaceError for actions that no policy can sample: a Box that is not a vector of floats,
+    also inside a Dict or Tuple."""
     for part in [part for _, part in action.parts] or [action]:
         floats(name, part)
 
 
 def simple(name: str, action: Leaf) -> None:
-    """Refuses MultiBinary actions, and Dicts and Tuples of actions, too."""
+    """Raise SpaceError as `floats` does, and for MultiBinary, Dict and Tuple actions."""
     if action.kind in ("multibinary", "dict"):
         raise SpaceError(
             f"{name} cannot act in {named(action)}.",
@@ -43,7 +43,7 @@ def simple(name: str, action: Leaf) -> None:
 
 
 OF_TEAMS = "mappo, or maddpg where actions have bounds."
-INSTEAD = {  # what acts in a kind of actions, where another algorithm does not
+INSTEAD = {  # suggested algorithms by type of actions
     "discrete": "ppo or dqn.",
     "multidiscrete": "ppo or impala.",
     "multibinary": "ppo, a2c or trpo.",
@@ -61,12 +61,12 @@ SPACES = {
 
 
 def named(action: Leaf) -> str:
-    """The kind of space, as Gymnasium calls it."""
+    """Return the type of space, as Gymnasium names it."""
     return f"a {SPACES[action.kind]} action space"
 
 
 def other(action: Leaf) -> str:
-    """Which algorithms act in these actions, in words."""
+    """Return a phrase with algorithms that support these actions."""
     if action.kind == "box" and len(action.shape) != 1:
         return OF_TEAMS
     boxed = "ppo, impala or sac." if action.bounded else "ppo or impala."
@@ -74,7 +74,7 @@ def other(action: Leaf) -> str:
 
 
 def discrete(name: str, action: Leaf) -> None:
-    """Refuses all but Discrete actions."""
+    """Raise SpaceError for all but Discrete actions."""
     if action.kind != "discrete":
         fix = f"use {other(action)}"
         plain = action.bounded and action.dtype == "float32" and len(action.shape) == 1
@@ -84,8 +84,8 @@ def discrete(name: str, action: Leaf) -> None:
 
 
 def bounded_vector(name: str, action: Leaf, instead: str = "") -> None:
-    """Refuses actions that are not a vector with finite bounds. instead: what is proposed for
-    them, in words; "": an algorithm."""
+    """Raise SpaceError for actions that are not a vector with finite bounds. instead: a phrase that
+    suggests a fix; "": suggest an algorithm."""
     if action.kind != "box" or not action.bounded:
         what = named(action) if action.kind != "box" else "a Box of actions without bounds"
         fix = instead or f"use {other(action)}"

@@ -1,5 +1,5 @@
-"""The base class of algorithms: settings with their sources, roles for networks, a loss and an
-update, and how to act. An algorithm uses arrays and the backend interface; it never sees
+"""The base class of algorithms: settings with their sources, network roles, the loss, the update
+and the acting policy. An algorithm uses arrays and the backend interface; it never sees
 environments, buffers, files or clocks."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tandem.algorithms import bodies, gsde, memories, recurrent_batches
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
 
-# with Source, what constructors of algorithms are given
+# re-exported, as is Source, for the constructors of algorithms
 from tandem.backends.backend import Backend as Backend
 from tandem.backends.backend import Network as Network
 from tandem.errors import SettingError
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 HINDSIGHT = "Andrychowicz et al. 2017"
 HINDSIGHT_ON = Needs(hindsight=("final", "episode", "future"))
 NOISY = "Fortunato et al. 2018, section 3"
-Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
+Forward = Callable[[Tree], Array]  # a network for inference: NumPy in, NumPy out
 
 
 def step_size(default: Schedule, help: str, source: str = "") -> Any:
-    """A setting for the step size of an optimizer.
+    """Return a setting for the step size of an optimizer.
 
-    Gradients whose norm is finite are below 1.9e19 in float32, so no step of at most 1e6 times one
-    of them overflows: weights stay finite without being looked at after each update.
+    Gradients with a finite norm are below 1.9e19 in float32, so a step of at most 1e6 times such a
+    gradient cannot overflow. Weights therefore stay finite without a check after each update.
     """
     return setting(
         default,
@@ -70,7 +70,7 @@ class Settings:
         "how environments are stepped: native (own vector entry point), plain (one by one) or "
         "compiled (functional ones, with learning, on JAX)",
     )
-    # collectors make it the `discount` of each row, which losses read
+    # collectors store it as the `discount` of each row, which the losses read
     gamma: float = setting(
         0.99, "discount factor", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one")
     )
@@ -116,43 +116,43 @@ class Settings:
         NOISY,
     )
 
-    # What only some algorithms have as settings, and what holds for the others
-    recurrent = 0  # units of a memory; 0: none
-    memory = "gru"  # its kind
-    shared = False  # one body for policy and values
-    burn_in = 0  # steps of a replayed sequence that only bring states up to date
-    start_state = "stored"  # what a replayed sequence begins with
+    # Constants that some algorithms replace by settings
+    recurrent = 0  # units of the recurrent layer; 0: none
+    memory = "gru"  # type of the recurrent layer
+    shared = False  # one feature extractor for policy and values
+    burn_in = 0  # first steps of a replayed sequence that only update the recurrent state
+    start_state = "stored"  # recurrent state at the start of a replayed sequence
     n_step = 1  # steps of reward before bootstrapping
-    epochs = 1  # passes over a rollout
-    batch_size = 0  # rows per update; 0: all of a rollout
+    epochs = 1  # passes over each rollout
+    batch_size = 0  # rows per update; 0: the whole rollout
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
-    hindsight = "no"  # which goals a replayed transition is given
+    hindsight = "no"  # strategy for the goals of relabeled transitions
     copy_info = False
-    reset_every = 0  # updates after which networks begin anew
+    reset_every = 0  # updates between resets of the networks; 0: never
     adam_beta1 = 0.9  # decay of Adam's first moment
-    action_noise = "gaussian"  # how policies over real numbers explore
-    sde_sample_freq = -1  # steps between draws of gSDE's matrices
-    rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
-    intrinsic = "no"  # rewards beside the environment's
+    action_noise = "gaussian"  # exploration noise of continuous actions
+    sde_sample_freq = -1  # steps between resamplings of gSDE's matrices
+    rewards = "team"  # rewards that agents of a team learn from: their "own", or the "team" reward
+    intrinsic = "no"  # rewards in addition to the environment's
     normalize_observations = False
     normalize_rewards = False
     standardize_rewards = False
 
     def settled(self, given: Iterable[str]) -> Self:
-        """Itself, with what some settings imply for others in place of their defaults; those that
-        a user has `given`, by name, stay."""
+        """Return the settings with defaults replaced by values that other settings imply. Settings
+        that the user has `given`, by name, do not change."""
         return self
 
     @property
     def block(self) -> int:
-        """Steps of each environment between two calls of updates."""
+        """Steps of each environment between two update calls."""
         raise NotImplementedError
 
     @property
     def update_rate(self) -> float:
-        """Updates for each environment step, roughly."""
+        """Approximate number of updates per environment step."""
         raise NotImplementedError
 
 
@@ -205,8 +205,8 @@ class ReplaySettings(Settings):
     )
 
     def settled(self, given: Iterable[str]) -> Self:
-        """Itself. Environments step together: train_every is the multiple of their number next to
-        it, with as many updates for each step as it had, to a whole number in each call."""
+        """Round train_every to the nearest multiple of the number of environments, which step
+        together. Updates per step stay the same, up to rounding to a whole number per call."""
         implied: dict[str, Any] = {}
         if self.train_every % max(self.envs, 1) and "train_every" not in given:
             every = implied["train_every"] = nearest_multiple(self.envs, self.train_every)
@@ -227,8 +227,7 @@ class ReplaySettings(Settings):
 
 @dataclass(frozen=True)
 class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
-    """What those of them have that replay single transitions: which they draw, and how they are
-    changed."""
+    """Settings of algorithms that replay single transitions: sampling and relabeling."""
 
     hindsight: Literal["no", "future", "final", "episode"] = setting(
         "no",
@@ -251,7 +250,7 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
 
 
 def n_step(source: str = "") -> Any:
-    """The setting for how many rewards stand before a bootstrapped value."""
+    """Return the setting for the number of rewards before the bootstrap value."""
     return setting(1, "number of steps in n-step returns", source, minimum=1)
 
 
@@ -272,59 +271,59 @@ class RolloutSettings(Settings):
 
 
 class Call(NamedTuple):
-    """Where a call of K updates stands in its run."""
+    """The position of a call of K updates within its run."""
 
     progress: Array  # [K]  in [0, 1]
-    begin: int  # environment steps before what was collected for it
-    end: int  # and after
-    updates: int  # made before
+    begin: int  # environment steps before the data collected for this call
+    end: int  # environment steps after it
+    updates: int  # updates made before this call
 
 
 class Algorithm(ABC):
-    """One paper. `needs` says what it learns from: "transitions" out of a replay buffer, whole
-    "rollouts", once, or "sequences" of steps, fresh and replayed."""
+    """Base class of algorithms, one per paper. `needs` names the training data: "transitions" from
+    a replay buffer, whole "rollouts", used once, or "sequences" of steps, new and replayed."""
 
     Settings: ClassVar[type[Settings]]
-    settings: Any  # an instance of them
+    settings: Any  # an instance of Settings
     backend: Backend
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
-    # those of them that see no observations as they are, but what `prepare` makes of them
+    # the roles in `preparing` whose input is computed by `prepare`, not the raw observations
     apart: tuple[str, ...] = ()
-    sequence = 0  # steps in each row of what `prepare` gives, or replay; 0: a row is a step
-    # an array, or a dict of them, that `prepare` or `remembered` carries on: part of a checkpoint
+    sequence = 0  # steps per row of prepared or replayed data; 0: each row is one step
+    # array, or dict of arrays, that `prepare` or `remembered` updates; saved in checkpoints
     memory: Tree = ()
-    valued: ClassVar[bool] = False  # its network gives action values, not a policy
-    team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
-    # its losses see what lies between the ends of n-step transitions: `extra` has "between"
-    # [B, n - 1, ...], "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
+    valued: ClassVar[bool] = False  # the network outputs action values, not a policy
+    team: ClassVar[bool] = False  # multi-agent; networks receive one row per agent: see `teams`
+    # the losses need the steps inside n-step transitions: `extra` has their observations "between"
+    # [B, n - 1, ...] and "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
     sees_between: ClassVar[bool] = False
 
     def _make_optimizer(self, name: str, networks: list[Network]) -> Any:
-        """The optimizer of these networks, as the settings have it."""
+        """Return the optimizer of these networks, according to the settings."""
         options = optimizer_options(self.settings)
         return self.backend.optimizer(name, networks, self.settings.optimizer, **options)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
-        """How it acts by what its network puts out."""
+        """Return the distribution of actions, parameterized by the network's output."""
         return for_actions(action)
 
     @classmethod
     def action_mode(cls, settings: Any, action: Leaf) -> ActionMode:
-        """How its actions become the environment's."""
+        """Return the mode that maps policy actions to environment actions."""
         return cls.distribution(settings, action).action_mode
 
     @classmethod
     @abstractmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        """Refuses, with a SpaceError that names it, what this algorithm cannot do."""
+        """Raise SpaceError for spaces that this algorithm does not support."""
 
     @classmethod
     @abstractmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        """Its networks by name, with their default bodies and heads."""
+        """Return the networks by name, with their default feature extractors and heads."""
 
     @classmethod
     def sources(
@@ -336,8 +335,9 @@ class Algorithm(ABC):
         space: object,
         generator: Callable[[str], np.random.Generator],
     ) -> dict[str, Source]:
-        """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
-        head if the settings say so. SettingError for noise on whole networks of the user's."""
+        """Return the source of each role's network (see `networks.defaults.sources`), with noisy
+        heads if the settings enable them. Raise SettingError for noise on custom networks by
+        role."""
         roles = cls.roles(observation, action, settings)
         if network is None:
             bodies.refuse_ignored(cls, roles, (observation, action, settings))
@@ -359,20 +359,20 @@ class Algorithm(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:
-        """One update of everything it trains. It is traced and compiled: what changes from one to
-        the next is in the batch and its `settings`, and `self.settings` are constants."""
+        """Update all trained networks once. This method is traced and compiled: values that change
+        between updates are in the batch and its `settings`; `self.settings` are constants."""
 
     def whole_update(self) -> Callable[[Batch], Update] | None:
-        """For rollouts: an update by all rows, before those by batches, if there is one."""
+        """Return an update on the whole rollout that precedes its minibatch updates, or None."""
         return None
 
     @abstractmethod
     def schedule(self, call: Call) -> dict[str, Array]:
-        """The settings of a call's updates: name -> [K]."""
+        """Return the scheduled settings of a call's updates: name -> [K]."""
 
     def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
-        """These settings, schedules or fixed numbers, at each update of a call; step sizes as far
-        as they have risen."""
+        """Return the values [K] of these settings, schedules or constants, at each update of a
+        call, with warmup applied to learning rates."""
         values = {n: getattr(self.settings, n) for n in names}
         count = len(call.progress)
         scheduled = {
@@ -387,27 +387,28 @@ class Algorithm(ABC):
         return scheduled
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """The random numbers that its losses need for batches of `shape` ([K, B]); () for none."""
+        """Return the random numbers of the losses for batches of `shape` ([K, B]); () for none."""
         return ()
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
-        """What of a trajectory's `extra` a replay buffer keeps with each step; names that end in
-        "_state" are memories."""
+        """Return the entries of a trajectory's `extra` that a replay buffer stores with each step.
+        Names that end in "_state" are recurrent states."""
         return {}
 
     def remembered(self, t: Trajectory, networks: dict[str, Forward]) -> dict[str, Array]:
-        """What of that acting did not give, the states of other networks: name -> [T, N, ...]."""
+        """Return the recurrent states of networks that do not act, for `buffer_extras`:
+        name -> [T, N, ...]."""
         return {}
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        """The recurrent state of `act` at the beginning of n episodes; () for none."""
+        """Return the recurrent state of `act` at the start of n episodes; () for none."""
         return memories.begin(settings, n)
 
     @classmethod
     def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
-        """What is kept with a step, of the recurrent state before it and of what its network put
-        out; () where that was not to be known for every row."""
+        """Return the extras stored with a step, from the recurrent state before it and the
+        network's output; `out` is () if it is not available for every row."""
         return {}
 
     @classmethod
@@ -419,7 +420,7 @@ class Algorithm(ABC):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """The random numbers that exploring needs for observations of `shape` ([T, N]), at
+        """Return the random numbers for exploration on observations of `shape` ([T, N]), at
         `progress` [T]."""
         return cls.distribution(settings, action).noise(rng, shape)
 
@@ -433,23 +434,24 @@ class Algorithm(ABC):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        """Returns (actions for obs [N, ...], what else to keep of each step, next recurrent
-        state). With noise=None the action is the deterministic one."""
+        """Return (actions for obs [N, ...], extras to store with each step, next recurrent
+        state). With noise=None the actions are deterministic."""
         policy = cls.distribution(settings, action)
         out, after = recurrent_batches.advance(networks[cls.acting[0]], obs, state)
         chosen = policy.act(masked(policy.part(out), obs, action), noise)
         return chosen, cls.kept(settings, action, state, out), after
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]
-        with advantages and returns; for "sequences", [T + 1, N, ...] with what is remembered of the
-        policy that acted."""
+        """Return the training data, computed once per rollout on the host: for "rollouts", rows
+        [T * N, ...] with advantages and returns; for "sequences", [T + 1, N, ...] with the stored
+        outputs of the acting policy."""
         raise NotImplementedError
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` (or Adam) to the backend: Adam's epsilon, beta1
-    and weight decay, RMSProp's decay and epsilon. SettingError for another's weight decay."""
+    """Return the options of the optimizer `settings.optimizer` (default Adam): Adam's epsilon,
+    beta1 and weight decay, or RMSProp's decay and epsilon. Raise SettingError for weight decay with
+    other optimizers."""
     optimizer = getattr(settings, "optimizer", "adam")
     if settings.weight_decay and optimizer != "adam":
         raise SettingError(
@@ -461,16 +463,18 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if "adam" in optimizer:
-        names = ("epsilon", "beta1")  # as far as they are settings
+        names = ("epsilon", "beta1")  # not every algorithm has them as settings
         adam = {n: getattr(settings, f"adam_{n}") for n in names if hasattr(settings, f"adam_{n}")}
         return adam | ({"weight_decay": decay} if (decay := settings.weight_decay) else {})
     return {}
 
 
 def copies(settings: Any, call: Call) -> Array:
-    """How much targets take over after each update of a call [K]: `tau` for each multiple of
-    `target_every` among the environment steps that the update is for, an even part of the call's,
-    where several come together 1 - (1 - tau) ** n. Whole copies wait for the call's last update."""
+    """Return the soft update coefficient of the targets after each update of a call, [K].
+
+    The environment steps of the call are divided evenly among its updates. An update whose steps
+    include n multiples of `target_every` gets 1 - (1 - tau) ** n, which is `tau` for n = 1. Full
+    copies (tau = 1) wait for the last update of the call."""
     count, tau = len(call.progress), settings.tau
     share = np.arange(count + 1, dtype=np.int64)
     steps = call.begin * count + (call.end - call.begin) * share
@@ -482,6 +486,6 @@ def copies(settings: Any, call: Call) -> Array:
 
 
 def each_nth(call: Call, n: int) -> Array:
-    """1 for every n-th update since the run began, else 0; [K]."""
+    """Return 1 for every n-th update since the start of the run, else 0; [K]."""
     updates = call.updates + 1 + np.arange(len(call.progress))
     return (updates % n == 0).astype(np.float32)

@@ -1,5 +1,5 @@
-"""The default networks that stand between observations and the heads of an algorithm, as its
-settings have them."""
+"""The default feature extractors between observations and the heads of an algorithm, built from its
+settings."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ PLAIN: dict[str, Any] = {
     "body": "mlp",
     "layer_norm": False,
     "weight_norm": False,
-}  # what these settings are where nobody asks
+}  # settings of feature extractors, with their defaults
 
 
 def action_value(observation: Spec, action: Leaf, settings: Settings, outputs: int = 1) -> Role:
-    """A critic of observations and actions, with so many outputs. With a memory the action enters
-    behind it, and one more hidden layer, as wide as the last, sees both."""
+    """Return the role of a critic of observations and actions. If it is recurrent, the action
+    enters after the recurrent layer, and one more hidden layer, as wide as the last one, receives
+    both."""
     if units := settings.recurrent:
         hidden = widths(settings)
         before, wide = body(observation, hidden, settings), (hidden or (units,))[-1]
@@ -53,8 +54,9 @@ def role(
     action: Leaf | None = None,
     **more: Any,
 ) -> Role:
-    """A network of these observations, with a memory between body and head if the settings say so;
-    `action` is what one with a memory judges, `more` what else the role has."""
+    """Return the role of a network of these observations, with a recurrent layer between feature
+    extractor and head if enabled. `action` is an input of a recurrent critic; `more` are further
+    fields of the role."""
     inputs, units = entering(observation, settings, action), settings.recurrent
     return Role(inputs, body, head, part, units=units, memory=settings.memory, **more)
 
@@ -67,9 +69,9 @@ def body(
     initializer: str = "uniform",
     gain: float = 1.0,
 ) -> Plan:
-    """The default body for these inputs, as the settings have it. `initializer` and `gain` are of
-    dense layers; SimBa's are orthogonal. SettingError for layer norm or weight norm of SimBa's,
-    whose layers have norms of their own."""
+    """Return the default feature extractor for these inputs, built from the settings. `initializer`
+    and `gain` apply to dense layers; SimBa's are orthogonal. Raise SettingError for layer norm or
+    weight norm with SimBa or SimbaV2, whose blocks already have norms."""
     normalize = settings.normalize_observations
     if settings.body == "mlp":
         plan = mlp(
@@ -99,8 +101,8 @@ def body(
 def refuse_ignored(
     kind: type[Algorithm], roles: dict[str, Role], given: tuple[Spec, Leaf, Settings]
 ) -> None:
-    """SettingError where an algorithm of somebody's own has these `roles`, which it makes of what
-    is given (observation, action, settings), whatever a setting of bodies says."""
+    """Raise SettingError if a custom algorithm, which creates these `roles` from what is `given`
+    (observation, action, settings), ignores a setting of feature extractors."""
     observation, action, settings = given
     if kind.__module__.startswith("tandem."):
         return
@@ -122,8 +124,9 @@ def note_ignored(
     spaces: tuple[Spec, Leaf],
     settings: Settings,
 ) -> None:
-    """A note on settings of the default networks that a user has `given`, and that a network of the
-    user's has nothing of. Those of the last hidden layer of a critic of actions, say, count."""
+    """Print a note on `given` settings of the default networks that have no effect with a custom
+    network. Settings that still affect some layer, such as the last hidden layer of a critic of
+    actions, do have an effect."""
 
     def ours(settings: Settings) -> dict[str, Any]:
         heads = not isinstance(network, dict)
@@ -133,7 +136,7 @@ def note_ignored(
     usual, now, idle = by_name(type(settings)()), by_name(settings), list[str]()
     for name in {"hidden", "critic_hidden", "activation", *PLAIN} & set(given):
         plain = usual[name]
-        with suppress(SettingError):  # a body may need the width that was given
+        with suppress(SettingError):  # the feature extractor may need the given width
             if plain != now[name] and ours(settings) == ours(replace(settings, **{name: plain})):
                 idle.append(name)
     if idle:
@@ -146,7 +149,7 @@ def note_ignored(
         note("No effect with network=: share=False. Each network of the dict serves all agents.")
 
 
-# what custom networks need, whatever an entry of the zoo says, and why
+# settings that custom networks require, which override the zoo's, and the reasons
 BESIDE_CUSTOM: dict[str, tuple[Any, str]] = {
     "normalize_observations": (False, "custom networks have no layer for these statistics"),
     "share": (True, "all agents share the custom network"),
@@ -154,7 +157,8 @@ BESIDE_CUSTOM: dict[str, tuple[Any, str]] = {
 
 
 def beside_custom(settings: Settings, given: Iterable[str], network: object) -> Settings:
-    """The settings for a custom `network`, with a note on what nobody has `given` and gives way."""
+    """Return the settings for a custom `network`. Settings that the user has not `given` are
+    overridden where necessary, with a note."""
     for name, (value, why) in BESIDE_CUSTOM.items():
         fits = name == "share" and isinstance(network, dict)
         if name not in given and not fits and by_name(settings).get(name, value) != value:
@@ -164,7 +168,7 @@ def beside_custom(settings: Settings, given: Iterable[str], network: object) -> 
 
 
 def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, Role]:
-    """The roles with changed heads, but for those that are ours alone."""
+    """Return the roles with changed heads, except roles that users cannot replace."""
     return {
         name: role if role.ours else replace(role, head=change(role.head))
         for name, role in roles.items()
@@ -172,8 +176,8 @@ def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, 
 
 
 def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
-    """SettingError where the settings ask for another body than that of plain dense layers, by any
-    of these options, or by any, of an algorithm that has `expected` in its place."""
+    """Raise SettingError if one of these options (none given: any option in `PLAIN`) selects a
+    feature extractor other than plain dense layers. expected: what the algorithm has instead."""
     if odd := [n for n in options or PLAIN if by_name(settings)[n] != PLAIN[n]]:
         raise SettingError(
             f"{name} does not support "
@@ -184,5 +188,5 @@ def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
 
 
 def widths(settings: Any) -> tuple[int, ...]:
-    """Of critics' hidden layers."""
+    """Return the widths of the critics' hidden layers."""
     return settings.critic_hidden or settings.hidden

@@ -1,4 +1,4 @@
-"""What follows the last step of an episode that was cut, in the middle of a rollout."""
+"""Bootstrap values of episodes that were truncated in the middle of a rollout."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tandem.types import Array, Trajectory, Tree, tree_map
 def after_cuts(
     t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Array, Tree], Array]
 ) -> Array:
-    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value
-    [T, N] is what the trajectory's observations are worth, bootstrap [N] what follows them;
-    `later(at, obs)` says it of others, [rows, ...] to [rows], each seen after the step of the
-    trajectory that `at` names. Where a compiled run hands over what was seen after every step, it
-    is asked of all, or of none where no episode was cut."""
+    """Return gamma * V(true last observation) at steps where an episode was truncated, else 0;
+    [T, N].
+
+    value: [T, N], values of the trajectory's observations; bootstrap: [N], values of the
+    observations after it. `later(at, obs)` returns the values [rows] of other observations
+    [rows, ...], each following the trajectory's step `at`. Compiled runs pass the observations
+    after every step; then `later` evaluates all of them, or none if no episode was truncated."""
     if t.cuts.dense:
         seen = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), t.cuts.obs)
         cut = t.last & (t.discount > 0)
@@ -26,7 +28,7 @@ def after_cuts(
     after = np.zeros_like(value)
     cut = t.last & (t.discount > 0)
     if cut.any():
-        # where obs[t + 1] is that observation
+        # for steps whose last observation is obs[t + 1]
         after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)
         after[-1] = np.where(cut[-1], t.discount[-1] * bootstrap, 0)
         if len(t.cuts.t):

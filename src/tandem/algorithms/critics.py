@@ -1,5 +1,5 @@
-"""Networks of values that may put out distributions of returns: their settings, and what they
-mean."""
+"""Value networks that can output distributions of returns: their settings, and the interpretation
+of their outputs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tandem.math.action_values import ActionValues, CategoricalValues, ScalarVal
 from tandem.settings import Needs, setting
 
 C51 = "Bellemare et al. 2017"
-Values = Literal["scalar", "categorical"]  # what critics of actor-critics learn
+Values = Literal["scalar", "categorical"]  # output of the critics of actor-critics
 
 
 def hidden() -> Any:
-    """The setting for the widths of their hidden layers."""
+    """Return the setting for the widths of the critics' hidden layers."""
     return setting(
         (),
         "hidden layer widths of the critics, if different from hidden",
@@ -30,19 +30,19 @@ ATOMS = Needs(values="categorical")
 
 
 def atoms() -> Any:
-    """The setting for the number of atoms."""
+    """Return the setting for the number of atoms."""
     return setting(51, "with categorical values: number of atoms", C51, minimum=2, needs=ATOMS)
 
 
 def v_min() -> Any:
-    """The setting for where the atoms begin."""
+    """Return the setting for the lowest atom."""
     return setting(
         -10.0, "with categorical values: return of the lowest atom", C51, minimum=-inf, needs=ATOMS
     )
 
 
 def v_max() -> Any:
-    """The setting for where the atoms end."""
+    """Return the setting for the highest atom."""
     return setting(
         10.0, "with categorical values: return of the highest atom", C51, minimum=-inf, needs=ATOMS
     )
@@ -50,7 +50,7 @@ def v_max() -> Any:
 
 @dataclass(frozen=True)
 class CriticSettings:
-    """Outputs of the critics of an actor-critic."""
+    """Settings for the critic outputs of an actor-critic."""
 
     values: Values = setting(
         "scalar",
@@ -64,14 +64,15 @@ class CriticSettings:
 
 
 def values_of(settings: Any, choices: int = 1) -> ActionValues:
-    """What a critic's output means, of so many choices; of actions that enter it there is one."""
+    """Return the interpretation of a critic's output for `choices` actions; 1 if the action is an
+    input of the critic."""
     if settings.values == "categorical":
         return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
     return ScalarValues(choices)
 
 
 def check_values(settings: Any) -> None:
-    """SettingError for an empty range of atoms."""
+    """Raise SettingError for an empty range of atoms."""
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",

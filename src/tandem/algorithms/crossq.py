@@ -1,5 +1,5 @@
-"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): soft actor-critic without target networks, whose
-critics see transitions and what follows them in one batch, normalised together."""
+"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): soft actor-critic without target networks. Its
+critics process current and next state-action pairs in one batch, normalized together."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class CrossQ(SAC):
     Settings = CrossQSettings
 
     def make_critics(self, networks: dict[str, Source]) -> None:
-        """The critics, without targets."""
+        """Create the critics, without targets."""
         self.qs = tuple(self.backend.network(name, network) for name, network in networks.items())
 
     @classmethod
@@ -105,7 +105,7 @@ class CrossQ(SAC):
         xp = ops.of(b.reward)
         now, _ = self.views(b)
         action, log_prob = self.sample(now, b.next_obs, b.noise[0])
-        # one pass over both halves, so that one mean and variance normalise both
+        # one pass over both halves, so that the same mean and variance normalize both
         obs = tree_map(lambda *halves: xp.concat(halves, 0), b.obs, b.next_obs)
         action, rows = xp.concat([b.action, action], 0), b.reward.shape[0]
         if isinstance(self.values, CategoricalValues):

@@ -1,5 +1,5 @@
 """Intrinsic rewards by random network distillation (Burda et al. 2019, arXiv:1810.12894) for
-actor-critics that learn from rollouts: settings, networks, and what they add to a rollout and its
+actor-critics that learn from rollouts: checks, networks, intrinsic advantages and the predictor's
 loss."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 PAPER = "Burda et al. 2019"
-CLIP = 5.0  # of standardised observations; section 2.4
+CLIP = 5.0  # clipping threshold of standardized observations; section 2.4
 RND = Needs(intrinsic="rnd")
 ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
 
 
 def check(name: str, observation: Spec, settings: Any) -> None:
-    """SettingError or SpaceError for what intrinsic rewards cannot go with."""
+    """Raise SettingError or SpaceError for what intrinsic rewards do not support."""
     if settings.intrinsic == "no":
         return
     odd = {"shared": False, "recurrent": 0, "value_norm": "no"}
@@ -54,8 +54,8 @@ def check(name: str, observation: Spec, settings: Any) -> None:
 
 
 def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-    """The random network, and the deeper one that predicts it (section 2.2), on
-    standardised observations."""
+    """Return the roles of the random network and of the deeper predictor (section 2.2), which
+    receive standardized observations."""
     inputs = input_of(seen(observation, action))
     units, gain = settings.rnd_features, 2**0.5
     body: Plan = encoder(inputs)
@@ -71,7 +71,7 @@ def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
 
 
 def input_of(spec: Spec) -> Leaf:
-    """What the two networks see, of observations: their numbers side by side, or a picture, its
+    """Return the input of the two networks: observations as one flat vector, or an image with
     channels last."""
     if isinstance(spec, dict) or not spec.image:
         return Leaf("box", (width(encoder(spec)),), "float32")
@@ -79,14 +79,14 @@ def input_of(spec: Spec) -> Leaf:
 
 
 def picture(leaf: Leaf, x: Array) -> Array:
-    """Pictures [rows, H, W, channels]: of a stack, the newest one."""
+    """Return images [rows, H, W, channels]; of a stack, the newest frame."""
     if leaf.shape[0] < leaf.shape[2]:
         x = np.moveaxis(x, 1, -1)
     return x[..., -1:] if leaf.stack > 1 else x
 
 
 class Curiosity:
-    """What an algorithm has of it: the predictor, and running statistics, which are `memory`."""
+    """The predictor, and the running statistics, which are in the algorithm's `memory`."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class Curiosity:
         networks: dict[str, Forward],
         memory: dict[str, Array],
     ) -> tuple[Batch, dict[str, Array]]:
-        """The rows of a rollout with both kinds of reward, and what to remember. values: intrinsic
-        ones of the rollout's observations [T, N], and of what follows them [N]."""
+        """Return the rows of a rollout with both types of rewards, and the new statistics. values:
+        intrinsic values of the rollout's observations [T, N], and of those after it [N]."""
         s, (value, bootstrap) = self.settings, values
         observations, returns = Moments(self.width), Moments(1)
         for moments, name in ((observations, "observation/"), (returns, "return/")):
@@ -133,7 +133,7 @@ class Curiosity:
         observations.add(seen[valid])
         deviation = np.sqrt(observations.variance + 1e-8)
         standard = np.clip((seen - observations.mean) / deviation, -CLIP, CLIP).astype(np.float32)
-        if len(self.shape) == 3:  # the layer that takes pictures divides bytes by 255
+        if len(self.shape) == 3:  # the layer for images divides by 255
             standard = (255 * standard).reshape(-1, *self.shape)
         target = networks["rnd_target"](standard)
         error = prediction_error(networks["rnd"](standard), target).reshape(shape)
@@ -141,7 +141,7 @@ class Curiosity:
         summed, running = forward_returns(reward, memory["running"], s.intrinsic_gamma)
         returns.add(summed[t.valid][:, None])
         reward = (reward / np.sqrt(returns.variance[0] + 1e-8)).astype(np.float32)
-        # section 2.3: novelty is worth the same in whichever episode, so these returns have no end
+        # section 2.3: intrinsic returns are non-episodic: novelty has the same value in any episode
         discount = np.full(shape, s.intrinsic_gamma, np.float32)
         endless = np.zeros(shape, bool)
         advantage = generalized_advantage(reward, discount, endless, value, bootstrap, s.gae_lambda)
@@ -162,18 +162,18 @@ class Curiosity:
         return rows._replace(extra={**rows.extra, **both, **own}), kept_on
 
     def join(self, loss: Array, aux: dict[str, Array], b: Batch) -> tuple[Array, dict[str, Array]]:
-        """A loss [rows] and its numbers, with the predictor's."""
+        """Return a loss [rows] and its metrics, with those of the predictor added."""
         error = prediction_error(self.network(b.extra["followed"]), b.extra["features"])
         chosen = kept(b.extra["draw"], b.settings["draw_offset"], self.settings.rnd_share)
         return loss + chosen * error, {**aux, "prediction_error": error}
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        """Offsets that select the predictor's rows in each update of a call."""
+        """Return offsets that select the predictor's rows in each update of a call."""
         return {"draw_offset": _draws(1, call.updates, len(call.progress))}
 
 
 def following(t: Trajectory) -> Tree:
-    """What was seen after each step, [T, N, ...]: the last observation of an episode too."""
+    """Return the observations after each step [T, N, ...], including true last observations."""
 
     def after(x: Array, last: Array, cut: Array) -> Array:
         moved = np.concatenate([x[1:], last[None]])
@@ -186,5 +186,5 @@ def following(t: Trajectory) -> Tree:
 
 
 def _draws(what: int, number: int, size: int) -> Array:
-    # the same in each run; which rows of a batch they fall on is drawn by the run's seed
+    # the same numbers in every run; the run's seed determines the rows they belong to
     return np.random.default_rng([what, number]).random(size, np.float32)

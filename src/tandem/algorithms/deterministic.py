@@ -1,5 +1,5 @@
-"""What deterministic policy gradients (Silver et al. 2014) share: an actor whose output is the
-action, with noise on top."""
+"""Base of deterministic policy gradients (Silver et al. 2014): the actor's output is the action,
+and exploration adds noise to it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tandem.types import Array, Tree
 
 OU = "Lillicrap et al. 2016, section 7"
 Noise = Literal["gaussian", "ou", "gsde"]  # on actions
-THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
+THETA, DT = 0.15, 0.01  # of Ornstein-Uhlenbeck noise; step length as in Stable-Baselines3
 
 
 def action_noise() -> Any:
-    """The setting for the noise on actions."""
+    """Return the setting for the noise on actions."""
     return setting(
         "gaussian",
         "exploration noise: gaussian (independent at each step), ou (Ornstein-Uhlenbeck process) "
@@ -36,9 +36,9 @@ def action_noise() -> Any:
 
 
 class Deterministic(remembering.RecurrentReplayAlgorithm):
-    """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
-    deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
-    `critics`."""
+    """Actions in [-1, 1] with exploration noise, and the critics named in `critics`.
+    `settings.exploration` is the standard deviation of the noise, or of the driving noise of an
+    Ornstein-Uhlenbeck process."""
 
     needs = "transitions"
     acting = ("actor",)
@@ -46,7 +46,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
     size: int  # of an action
 
     def choice(self, actor: Network, view: View, obs: Tree) -> Array:
-        """The actor's action; with gSDE the features follow it."""
+        """Return the actor's action, without the features that gSDE appends to it."""
         out = view(actor, obs)
         return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 
@@ -94,7 +94,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
 
     @staticmethod
     def initial_state(settings: base.Settings, action: Leaf, n: int) -> Tree:
-        """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
+        """Return the states of the Ornstein-Uhlenbeck processes, or the recurrent states."""
         if settings.action_noise == "ou":
             return np.zeros((n, action.width), np.float32)
         return base.Algorithm.initial_state(settings, action, n)

@@ -2,7 +2,7 @@
 al. 2016, arXiv:1509.06461), dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns
 (Hessel et al. 2018, arXiv:1710.02298, section 3), prioritized replay (Schaul et al. 2016,
 arXiv:1511.05952), soft targets with the log-policy in the reward (Munchausen DQN: Vieillard et al.
-2020, arXiv:2007.14430), and values that are distributions: categorical (C51: Bellemare et al. 2017,
+2020, arXiv:2007.14430), and distributional values: categorical (C51: Bellemare et al. 2017,
 arXiv:1707.06887), quantiles (QR-DQN: Dabney et al. 2018, arXiv:1710.10044) or implicit quantiles
 (IQN: Dabney et al. 2018b, arXiv:1806.06923)."""
 
@@ -244,11 +244,11 @@ class DQN(remembering.RecurrentReplayAlgorithm):
             implicit
             and isinstance(last, Dense)
             and any(isinstance(layer, (Dense, Conv)) for layer in body[:-1])
-        ):  # fractions enter before the last hidden layer, where that is not the only one
+        ):  # fractions enter before the last hidden layer, unless it is the only one
             body, features = body[:-1], last.inputs
             head = (*hidden, Dense(units, values.outputs))
         if settings.dueling:
-            # each stream has a hidden layer of its own, as wide as the body's last one
+            # each stream has its own hidden layer, as wide as the feature extractor's last one
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         if implicit:
             entering = WithFractions.of(observation)
@@ -257,11 +257,12 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Loss and "error" of each row, [B]: with scalar values Huber's loss of Q(s, a) - y for
-        y = r + discount * Q_target(s', a'). a' is the best action by Q with `double` (van Hasselt
-        et al. 2016, eq. 4), else by Q_target. Losses of distributions: `math.action_values`."""
+        """Return the loss and "error" of each row, [B]. With scalar values the loss is the Huber
+        loss of Q(s, a) - y, y = r + discount * Q_target(s', a'). a' is the best action by Q with
+        `double` (van Hasselt et al. 2016, eq. 4), else by Q_target. Losses of distributions:
+        `math.action_values`."""
         values, s = self.values, self.settings
-        now, next_ = self.views(b)  # networks at the states, and at those that follow
+        now, next_ = self.views(b)  # networks at the states, and at the next states
         fraction, next_fraction = b.noise or (None, None)
         out = now(self.q, values.entering(b.obs, fraction))
         next_out = next_(self.target, values.entering(b.next_obs, next_fraction))
@@ -269,7 +270,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         if s.double:
             next_q = self._allowed(next_, self.q, b.next_obs, training=False)
         elif next_fraction is None:
-            # a forbidden action cannot be the maximum
+            # an invalid action cannot be the maximum
             next_q = masked(values.part(next_out), b.next_obs, self.action)
         else:
             next_q = self._allowed(next_, self.target, b.next_obs)
@@ -291,12 +292,12 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         return loss, {"error": error}
 
     def _allowed(self, view: View, network: Network, obs: Tree, **options: bool) -> Array:
-        """A network's values of observations, those of what is forbidden lower than any."""
+        """Return a network's values of observations, with those of invalid actions masked."""
         values = self.values.of(lambda x: view(network, x, **options), obs)
         return masked(values, obs, self.action)
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """Of implicit values the fractions of states and of targets, even over [0, 1)."""
+        """Sample the fractions of implicit values, for states and targets, uniformly in [0, 1)."""
         s = self.settings
         if s.values != "implicit":
             return ()
@@ -326,8 +327,8 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """Whether each action is random, and which one it would be; where actions have masks, the
-        numbers to draw it by."""
+        """Return flags of random actions, and the random actions; with action masks, uniform
+        numbers to sample them by."""
         explore = rng.random(shape) < settings.epsilon(progress)[:, None]
         if action.masked:
             return explore, rng.random((*shape, action.width), dtype=np.float32)
@@ -345,7 +346,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
     ) -> tuple[Array, dict[str, Array], Tree]:
         values = cls.distribution(settings, action)
         network, after = networks["q"], state
-        if not isinstance(state, tuple):  # at random it remembers, too
+        if not isinstance(state, tuple):  # random actions update the recurrent state too
             out, after = recurrent_batches.advance(network, obs, state)
             network = lambda _: out  # noqa: E731
 
@@ -357,8 +358,8 @@ class DQN(remembering.RecurrentReplayAlgorithm):
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:
-    """Actions for observations [N, ...]: those with the largest of the values [N, choices] that q
-    gives, or at random, as `DQN.exploration_noise` says; without noise the former."""
+    """Return actions for observations [N, ...]: those with the largest values [N, choices] of
+    `q()`, or random ones as sampled by `DQN.exploration_noise`; never random without noise."""
     if noise is None:
         return q().argmax(-1)
     explore, drawn = noise

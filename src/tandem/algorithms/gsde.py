@@ -1,5 +1,5 @@
-"""What algorithms share that explore by noise that depends on the state (gSDE): its settings, and
-what it cannot go with."""
+"""Generalized state-dependent exploration (gSDE): its settings, and checks of what it does not
+support."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Noise = Literal["gaussian", "gsde"]  # of continuous actions
 
 
 def choice() -> Any:
-    """The setting for the noise of policies that are distributions."""
+    """Return the setting for the exploration noise of stochastic policies."""
     return setting(
         "gaussian",
         "exploration noise of continuous actions: gaussian (independent at each step) or gsde "
@@ -25,7 +25,7 @@ def choice() -> Any:
 
 
 def sample_freq() -> Any:
-    """The setting for how long a random matrix of state-dependent exploration stays."""
+    """Return the setting for the number of steps between resamplings of the random matrix."""
     return setting(
         -1,
         "with gsde: steps between resamplings of the random matrix; -1: once per collection phase",
@@ -39,8 +39,8 @@ def sample_freq() -> Any:
 
 
 def refuse(settings: Any, network: object) -> None:
-    """SettingError for what state-dependent exploration cannot go with: whole networks, whose last
-    layer nobody can read, and noise on weights."""
+    """Raise SettingError for custom actors, whose last layer is not accessible, and for noisy
+    networks."""
     if isinstance(network, dict) and "actor" in network:
         raise SettingError(
             "action_noise='gsde' is not supported with a custom network for 'actor'.",
@@ -57,7 +57,7 @@ def refuse(settings: Any, network: object) -> None:
 
 
 def check(name: str, action: Leaf, policy: str = "gaussian") -> None:
-    """Refuses what state-dependent exploration is not for: choices, and Beta policies."""
+    """Raise SpaceError for actions that are not a Box, and SettingError for Beta policies."""
     if action.kind != "box":
         raise SpaceError(
             f"{name} with action_noise='gsde' cannot act in {named(action)}.",

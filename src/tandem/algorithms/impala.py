@@ -1,5 +1,5 @@
 """Importance-weighted actor-learner (Espeholt et al. 2018, arXiv:1802.01561): V-trace corrects
-sequences that an older policy collected, those of a replay buffer among them (section 5.2.2)."""
+sequences collected by an older policy, including replayed ones (section 5.2.2)."""
 
 from __future__ import annotations
 

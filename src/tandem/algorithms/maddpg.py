@@ -1,7 +1,7 @@
-"""Multi-agent deep deterministic policy gradient (Lowe et al. 2017, arXiv:1706.02275): actors that
-see what their agent sees, critics that see the whole team and all its actions. With `twin` critics,
-target smoothing and delayed policies it is MATD3 (Ackermann et al. 2019, arXiv:1910.01465).
-Discrete actions are drawn by the Gumbel-softmax (Jang et al. 2017)."""
+"""Multi-agent deep deterministic policy gradient (Lowe et al. 2017, arXiv:1706.02275): each actor
+receives its agent's observation; critics receive the team's state and all actions. With `twin`
+critics, target smoothing and delayed policies it is MATD3 (Ackermann et al. 2019,
+arXiv:1910.01465). Discrete actions are sampled by the Gumbel-softmax (Jang et al. 2017)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class MADDPGSettings(PrioritySettings, base.ReplaySettings):
 
 
 class MADDPG(base.Algorithm):
-    """Of continuous actions; `DiscreteMADDPG` says what is else with others."""
+    """MADDPG for continuous actions; see `DiscreteMADDPG` for discrete ones."""
 
     Settings = MADDPGSettings
     needs = "transitions"
@@ -117,7 +117,7 @@ class MADDPG(base.Algorithm):
 
     @classmethod
     def distribution(cls, settings: MADDPGSettings, action: Leaf) -> Distribution:
-        """Of one agent's actions."""
+        """Return the distribution of one agent's actions."""
         return DeterministicDistribution(teams.one(action).width)
 
     @classmethod
@@ -144,14 +144,14 @@ class MADDPG(base.Algorithm):
         actor = Role(seen, below, head, space=teams.space(seen), agents=apart)
         return {"actor": actor} | dict.fromkeys(("q1", "q2") if s.twin else ("q",), q)
 
-    # What is done with the actors' outputs [B, A, width], and with noise of that shape
+    # Actions from the actors' outputs [B, A, width] and noise of that shape
 
     def drawn(self, out: Array, noise: Array, obs: Tree) -> Array:
-        """The actions that actors choose, through which gradients pass."""
+        """Return the actors' actions, differentiable in their outputs."""
         return ops.of(out).tanh(out)
 
     def smoothed(self, out: Array, noise: Array, obs: Tree) -> Array:
-        """The target actors' actions (Ackermann et al. 2019, section 4)."""
+        """Return the target actors' smoothed actions (Ackermann et al. 2019, section 4)."""
         xp, s = ops.of(out), self.settings
         return xp.clip(
             xp.tanh(out) + xp.clip(s.smoothing * noise, -s.smoothing_clip, s.smoothing_clip),
@@ -160,7 +160,7 @@ class MADDPG(base.Algorithm):
         )
 
     def taken(self, b: Batch) -> Array:
-        """The actions that were taken, as the critics see them."""
+        """Return the actions taken, as inputs of the critics."""
         return b.action
 
     def outputs(self, network: Network, obs: Tree) -> Array:
@@ -169,9 +169,9 @@ class MADDPG(base.Algorithm):
     def values(
         self, critics: tuple[Network, ...], obs: Tree, joint: Array, here: Array
     ) -> list[Array]:
-        """Q_i(x, a_1 ... a_A) of each agent, [B, A], by each of these critics; joint [B, A, A,
-        width] has the actions as agent i takes them to be. Those of agents that are not `here`
-        [B, A] are 0."""
+        """Return Q_i(x, a_1 ... a_A) of each agent, [B, A], for each of these critics. joint
+        [B, A, A, width]: the joint action in agent i's critic. Actions of agents that are not
+        `here` [B, A] are set to 0."""
         xp = ops.of(joint)
         state = obs[teams.STATE][:, None] + 0.0 * here[..., None]
         actions = xp.reshape(joint * here[:, None, :, None], (-1, self.action.width))
@@ -179,7 +179,7 @@ class MADDPG(base.Algorithm):
         return [teams.by_agent(q(x)[..., 0], self.agents) for q in critics]
 
     def alike(self, actions: Array) -> Array:
-        """The same actions [B, A, width] for each agent's critic."""
+        """Repeat the same actions [B, A, width] for each agent's critic."""
         return actions[:, None] + 0.0 * actions[:, :, None]
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
@@ -189,7 +189,7 @@ class MADDPG(base.Algorithm):
         )
         going = teams.going(b.next_obs)
         later = self.values(self.targets, b.next_obs, joint, going)
-        # an agent that is gone has no future
+        # no bootstrap value for an agent that has left
         discount = b.discount[:, None] * going
         y = xp.stop_gradient(
             b.extra["rewards"] + discount * (xp.minimum(*later) if len(later) > 1 else later[0])
@@ -243,7 +243,7 @@ class MADDPG(base.Algorithm):
         }
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """For the target actions, and for the actors'."""
+        """Sample noise for the target actions and for the actors' actions."""
         policy = self.distribution(self.settings, self.action)
         draw = policy.noise(rng, (2, *shape, self.agents))
         return draw[0], draw[1]
@@ -282,8 +282,8 @@ class MADDPG(base.Algorithm):
 
 
 class DiscreteMADDPG(MADDPG):
-    """Actors put out logits; what critics see of an action is a one-hot vector, through which
-    gradients pass as if it were the softmax that it was drawn by ("straight-through", Jang et al.
+    """MADDPG for discrete actions. Actors output logits, and critics receive one-hot actions, whose
+    gradients are those of the softmax that they were sampled from ("straight-through", Jang et al.
     2017, section 2.2)."""
 
     def drawn(self, out: Array, noise: Array, obs: Tree) -> Array:

@@ -1,6 +1,6 @@
-"""Multi-agent PPO (Yu et al. 2022, arXiv:2103.01955): PPO of each agent's own observation, with a
-critic that sees the state of the whole team beside it; without that, independent PPO (de Witt et
-al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
+"""Multi-agent PPO (Yu et al. 2022, arXiv:2103.01955): PPO on each agent's observation, with a
+critic that also receives the state of the whole team; without that state, independent PPO (de Witt
+et al. 2020, arXiv:2011.09533). PPO treats each agent as one environment column."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MAPPOSettings(PPOSettings):
     )
 
     def settled(self, given: Iterable[str]) -> MAPPOSettings:
-        return self  # what agents see stays as it is
+        return self  # agents' observations are never normalized
 
 
 class MAPPO(PPO):
@@ -122,7 +122,7 @@ class MAPPO(PPO):
         return super().update(b._replace(obs=obs, action=action, weight=weight, extra=extra))
 
     def over_batch(self, b: Batch) -> Batch:
-        """PPO's, over the agents that act; "acting" weighs them so that means are over them."""
+        """Apply PPO's over the acting agents; "acting" is scaled so that means are over them."""
         whole = super().over_batch(b)
         if "acting" not in b.extra:
             return whole
@@ -135,8 +135,8 @@ class MAPPO(PPO):
         return b.weight * b.extra["acting"] if "acting" in b.extra else b.weight
 
     def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
-        """PPO's. Of an agent that is gone, but whose team goes on, only the value is learned, and
-        means are over the others."""
+        """Return PPO's terms, 0 for agents that have left while their team continues. For them only
+        the value is learned, and means are over the others."""
         gain, kl, entropy = super().policy_terms(out, b)
         if "acting" not in b.extra:
             return gain, kl, entropy
@@ -144,7 +144,7 @@ class MAPPO(PPO):
         return gain * weight, kl * weight, entropy * weight
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """As PPO's, of the agents' columns; the rows of a batch are the team's, [rows, A, ...]."""
+        """Prepare the agents' columns as PPO does, and return rows of teams, [rows, A, ...]."""
         batch = super().prepare(self.columns(trajectory), networks)
         obs, action, weight, extra = tree_map(
             lambda x: x.reshape(-1, self.agents, *x.shape[1:]),
@@ -153,9 +153,10 @@ class MAPPO(PPO):
         return batch._replace(obs=obs, action=action, weight=weight, extra=extra)
 
     def columns(self, t: Trajectory) -> Trajectory:
-        """The trajectory [T, N, ...] of a team as one of N * A environments. An agent that learns
-        from its own rewards has an episode of its own, which ends where it is gone, and is cut
-        where a limit took it; else the team's, in which it does not act any more."""
+        """Convert the trajectory [T, N, ...] of a team to one of N * A environments. With
+        rewards="own" each agent has its own episodes, which terminate when it leaves, or are
+        truncated when a limit removes it. Otherwise the team's episodes apply, and an agent that
+        has left no longer acts."""
         a, here = self.agents, column(t.obs[teams.ACTIVE]) == 1
         reward, discount, last, valid = (
             np.repeat(x, a, 1) for x in (t.reward, t.discount, t.last, t.valid)
@@ -187,7 +188,7 @@ class MAPPO(PPO):
         )
 
     def rows(self, obs: Tree) -> Tree:
-        """What the networks see of observations [B, ...], by their roles, as rows [B * A, ...]."""
+        """Return the networks' inputs for observations [B, ...], by role, as rows [B * A, ...]."""
         own = teams.rows(obs[teams.AGENTS])
         state = {"own": own, "state": np.repeat(obs[teams.STATE], self.agents, 0)}
         return {
@@ -231,12 +232,12 @@ class MAPPO(PPO):
 
 
 def column(x: Array) -> Array:
-    """[T, N, A, ...] as [T, N * A, ...]."""
+    """Reshape [T, N, A, ...] to [T, N * A, ...]."""
     return x.reshape(len(x), -1, *x.shape[3:])
 
 
 def active_after(t: Trajectory) -> Array:
-    """[T, N, A]: what `active` says of agents after each step of a team's trajectory."""
+    """Return the `active` entries after each step of a team's trajectory, [T, N, A]."""
     active: Array = np.concatenate([t.obs[teams.ACTIVE][1:], t.bootstrap[teams.ACTIVE][None]])
     active[t.cuts.t, t.cuts.env] = t.cuts.obs[teams.ACTIVE]
     return active

@@ -1,6 +1,6 @@
 """The multi-agent transformer (Wen et al. 2022, arXiv:2205.14953): a team's actions are a sequence.
-An encoder lets its agents attend to what all of them observe; a decoder draws their actions one
-after the other, each by those before it. Both learn by PPO's loss, of all agents at once."""
+An encoder attends to the observations of all agents; a decoder samples their actions one after
+another, each conditioned on the previous ones. Both learn with PPO's loss of all agents at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CODE = "released code"
 SCRIPT = CODE + ", train_mpe.sh"
 
 
-REFUSED = {  # what PPO has, and what holds here
+REFUSED = {  # settings of PPO, with the values that are fixed here
     "shared": False,
     "recurrent": 0,
     "memory": "gru",
@@ -78,8 +78,8 @@ class MATSettings(PPOSettings):
 
 
 class MAT(MAPPO):
-    """Its networks see whole teams, [B, A, ...]: the encoder, a head for values ("critic"), and
-    the decoder ("actor")."""
+    """Its networks process whole teams, [B, A, ...]: the encoder, a value head ("critic"), and the
+    decoder ("actor")."""
 
     Settings = MATSettings
     acting = ("encoder", "actor")
@@ -118,7 +118,7 @@ class MAT(MAPPO):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         s, one, agents, seen = settings, teams.one(action), teams.count(action), observation
-        ppo = super(MAPPO, cls).roles(teams.seen(seen), one, s)  # whose last layers these have
+        ppo = super(MAPPO, cls).roles(teams.seen(seen), one, s)  # for its last layers
         assert isinstance(seen, dict)
         init = "orthogonal" if s.orthogonal else "uniform"
         block = (s.embedding, s.heads, s.hidden, s.activation, init)
@@ -160,12 +160,12 @@ class MAT(MAPPO):
         return obs[teams.AGENTS]
 
     def rows(self, obs: Tree) -> Tree:
-        """What each agent sees of observations [B, ...], as rows [B * A, ...]."""
+        """Return each agent's observations, from those of teams [B, ...], as rows [B * A, ...]."""
         return {teams.AGENTS: teams.rows(obs[teams.AGENTS]), **teams.masks(obs, self.action)}
 
     def outputs(self, b: Batch) -> tuple[Array, Array]:
-        """The policy's outputs for rows of agents, and their values [rows]: each action is told
-        those that were taken before it, so that all are learned from in one pass."""
+        """Return the policy's outputs for rows of agents, and their values [rows]. The decoder
+        receives the actions taken, so that one pass evaluates all agents."""
         observed, taken = (teams.by_agent(x, self.agents) for x in (b.obs[teams.AGENTS], b.action))
         encoded = self.encoder(observed)
         out = self.actor({"encoded": encoded, "before": before(taken, self.action)})
@@ -173,7 +173,7 @@ class MAT(MAPPO):
         return masked(teams.rows(out), b.obs, self.action), teams.rows(value)[..., 0]
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """As MAPPO's: its networks of rows are these."""
+        """Apply MAPPO's, with functions of rows in place of the encoder and decoder."""
         taken = trajectory.action.reshape(-1, *trajectory.action.shape[2:])
 
         def encoded(rows: Array) -> Array:
@@ -198,8 +198,8 @@ class MAT(MAPPO):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        """The agents' actions one after the other; what stands behind those that were drawn is
-        seen by none of them."""
+        """Sample the agents' actions one after another. The zeros in place of later actions do not
+        affect earlier ones, since the decoder is causal."""
         one, agents = teams.one(action), teams.count(action)
         policy, encoded = cls.distribution(settings, one), networks["encoder"](obs[teams.AGENTS])
         allowed = {n: teams.by_agent(x, agents) for n, x in teams.masks(obs, action).items()}
@@ -212,13 +212,13 @@ class MAT(MAPPO):
 
 
 def before_width(one: Leaf) -> int:
-    """How many numbers tell of an agent's action: one for each choice and the start, or itself."""
+    """Return the width of a previous action: one per choice and the start token, or its own."""
     return one.sizes[0] + 1 if one.sizes else one.width
 
 
 def before(action: Array, one: Leaf) -> Array:
-    """What the decoder is told of actions [B, A, ...], [B, A, numbers]: to each agent the action
-    of the one before it, as a one-hot vector where it is a choice; to the first that it begins."""
+    """Shift actions [B, A, ...] to decoder inputs [B, A, width]: each agent receives the action of
+    the agent before it, one-hot if discrete; the first receives a start token."""
     xp, first, others = ops.of(action), 0 * action[:, :1], action[:, :-1]
     if not one.sizes:
         return xp.concat([first, others], 1)
@@ -226,13 +226,13 @@ def before(action: Array, one: Leaf) -> Array:
 
 
 def numbers(agents: int, wide: int) -> Leaf:
-    """What enters a network of each agent: any numbers, [A, wide]."""
+    """Return the space of unbounded network inputs of all agents, [A, wide]."""
     size = agents * wide
     return Leaf("box", (agents, wide), "float32", (), (-np.inf,) * size, (np.inf,) * size)
 
 
 def hidden(wide: int, sizes: tuple[int, ...], activation: str, initializer: str) -> Plan:
-    """The layers of a head before its last one, each normalised."""
+    """Return the layers of a head before its last one, each followed by layer norm."""
     plan: Plan = ()
     for units in sizes:
         plan += (Dense(wide, units, activation, initializer, RELU), LayerNorm(units))

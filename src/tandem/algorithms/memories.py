@@ -1,5 +1,5 @@
-"""What algorithms share whose networks may have a memory: its settings, and its state where an
-episode begins. See networks/recurrent.py, and recurrent_batches.py for what is learned from."""
+"""Settings of recurrent layers, and recurrent states at the start of episodes. See
+networks/recurrent.py for the networks, and recurrent_batches.py for the training data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NEEDED = Needs(recurrent=64)
 
 
 def units(where: str = "between feature extractor and head", source: str = GRU) -> Any:
-    """The setting for how large a memory is, and where it stands."""
+    """Return the setting for the size of the recurrent layer, at this place in the network."""
     return setting(0, f"units of the recurrent layer {where}; 0: none", source, minimum=0)
 
 
 def kind() -> Any:
-    """The setting for which memory it is, a key of `networks.recurrent.MEMORIES`."""
+    """Return the setting for its type, a key of `networks.recurrent.MEMORIES`."""
     return setting("gru", "with recurrent: GRU or LSTM layer", LSTM, needs=NEEDED)
 
 
 def begin(settings: Any, *rows: int) -> Tree:
-    """The states [*rows, size] where episodes begin; () without a memory."""
+    """Return the recurrent states [*rows, size] at the start of episodes; () if not recurrent."""
     size = state_size(settings)
     return np.zeros((*rows, size), np.float32) if size else ()

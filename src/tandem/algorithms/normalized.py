@@ -1,4 +1,4 @@
-"""Settings of what is standardised by running statistics: observations and rewards."""
+"""Settings for normalization of observations and rewards by running statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
 
 
 def rewards() -> Any:
-    """The setting for rewards in units of the returns' deviation."""
+    """Return the setting for rewards in units of the standard deviation of returns."""
     return setting(
         False,
         "divide rewards by the running standard deviation of returns, clipped at 10",

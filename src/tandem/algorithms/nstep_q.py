@@ -1,7 +1,7 @@
 """Multi-step Q-learning from sequences (Mnih et al. 2016, arXiv:1602.01783, algorithm S2), with
 double targets (van Hasselt et al. 2016, arXiv:1509.06461) and dueling networks (Wang et al. 2016,
-arXiv:1511.06581); n-step SARSA and its expectation (Sutton & Barto 2018, section 7.2). dqn.py
-learns from single transitions."""
+arXiv:1511.06581); n-step SARSA and expected SARSA (Sutton & Barto 2018, section 7.2). dqn.py learns
+from single transitions."""
 
 from __future__ import annotations
 
@@ -106,9 +106,9 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         return xp.take(out, xp.argmax(out, -1))
 
     def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Array | None) -> Array:
-        """What observations [...] are worth by the target's values `later` [..., A], of the best
-        action by the network's `q` or their own; with `bootstrap` the mean over the policy, which
-        is random with probability `epsilon`."""
+        """Return the values of observations [...] from the target's action values `later` [..., A],
+        for the best action by the network's `q` (`double`) or by `later`. With bootstrap="sarsa" or
+        "expected" it is the mean over the policy, which is random with probability `epsilon`."""
         s = self.settings
         chance = None if s.bootstrap == "max" else epsilon
         return sarsa.policy_value(later, q if s.double else later, obs, self.leaf, chance)
@@ -117,8 +117,8 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         return self.policy_value(said["net"], said["net_target"], obs, kept.get("epsilon"))
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """With `bootstrap="sarsa"` a last step that did not end its episode weighs nothing: it is
-        what the steps before it go on with."""
+        """With `bootstrap="sarsa"` a last step that did not end its episode has weight 0: it only
+        provides the bootstrap value of the steps before it."""
         batch = super().prepare(trajectory, networks)
         if self.settings.bootstrap == "sarsa":
             batch.weight[-2] *= batch.extra["last"][-2]
@@ -130,7 +130,7 @@ class NStepQ(sarsa.EpsilonGreedy, OnSequences):
         later = xp.stop_gradient(self.over_time(self.output(self.target, b)))
         if self.settings.bootstrap == "sarsa":
             own = xp.take(later[:-1], batch.action)
-            # the last step stands for its own value, unless an episode ended there
+            # the last step's own value replaces its reward, unless an episode ended there
             ahead = xp.where(batch.last[-1], batch.reward[-1], own[-1])
             reward, after = xp.concat([batch.reward[:-1], ahead[None]], 0), 0.0 * own[-1]
         else:

@@ -1,5 +1,5 @@
-"""What actor-critics share that learn from whole rollouts, once: how they act, their networks, and
-advantages (GAE)."""
+"""Base of actor-critics that learn from each rollout once: acting, networks and advantages
+(GAE)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 @dataclass(frozen=True)
 class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
-    """What every algorithm has that learns from whole rollouts: how they are scaled, and how
-    gradients become steps."""
+    """Settings of all algorithms that learn from whole rollouts: normalization and optimizer."""
 
     max_grad_norm: float = setting(
         0.5,
@@ -86,8 +85,8 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
 
     def settled(self, given: Iterable[str]) -> NormalizedRollouts:
-        """The statistics of SimBa and SimbaV2 are those of whole rollouts, so that networks learn
-        from what they acted by."""
+        """Compute the statistics of SimBa and SimbaV2 over whole rollouts, so that networks train
+        on the inputs that they acted on."""
         if self.body == "mlp":
             return self
         implied = {"normalize_observations": True, "layer_norm": False}
@@ -186,16 +185,16 @@ class JointSettings(OnPolicySettings):
 
 
 class OnPolicy(base.Algorithm):
-    """An actor and a critic with networks of their own, for discrete, multi-discrete and continuous
-    actions; or, with `settings.shared`, one network, "actor", whose last output is the value. With
-    `settings.recurrent` both have a memory, and `update` gets sequences [S, L, ...], which `steps`
-    makes rows of."""
+    """Separate actor and critic networks for discrete, multi-discrete and continuous actions; or,
+    with `settings.shared`, one network, "actor", whose last output is the value. With
+    `settings.recurrent` both are recurrent, and `update` receives sequences [S, L, ...], which
+    `steps` converts to rows."""
 
     needs = "rollouts"
     acting: ClassVar[tuple[str, ...]] = ("actor",)
     preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
-    needs_old_policy: ClassVar[bool] = True  # whether the losses need the policy that acted
-    row_extras: ClassVar[tuple[str, ...]] = ()  # what of a trajectory's extra the losses need
+    needs_old_policy: ClassVar[bool] = True  # the losses need outputs of the acting policy
+    row_extras: ClassVar[tuple[str, ...]] = ()  # entries of a trajectory's extra for the losses
 
     def __init__(
         self,
@@ -218,7 +217,7 @@ class OnPolicy(base.Algorithm):
         if settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             backend.time_first = True
-            # the critic's state before the next rollout
+            # the critic's recurrent state before the next rollout
             self.memory = memories.begin(settings, settings.envs)
         self.curiosity: curiosity.Curiosity | None = None
         if settings.intrinsic != "no":
@@ -289,16 +288,16 @@ class OnPolicy(base.Algorithm):
         }
 
     def steps(self, b: Batch) -> Batch:
-        """The batch as rows, one for each step."""
+        """Return the batch as rows, one per step."""
         return recurrent_batches.steps(b) if self.sequence else b
 
     @staticmethod
     def network_input(role: str, obs: Tree) -> Tree:
-        """Returns what of the observations is the input of a role's network."""
+        """Return the part of the observations that is the input of a role's network."""
         return obs
 
     def output(self, network: Network, b: Batch) -> Array:
-        """The output of the actor or the critic for these rows."""
+        """Return the output of the actor or the critic for these rows."""
         obs = self.network_input(network.name, b.obs)
         if self.sequence:
             out = recurrent_batches.output(network, obs, b, network.name)
@@ -307,33 +306,33 @@ class OnPolicy(base.Algorithm):
         return masked(out, b.obs, self.action) if network is self.actor else out
 
     def outputs(self, b: Batch) -> tuple[Array, Array]:
-        """What the actor puts out for these rows, and their values [rows]; [rows, 2], the second
-        ones of intrinsic rewards, where there are any."""
+        """Return the actor's output for these rows, and their values [rows]. With intrinsic rewards
+        values are [rows, 2], and the second column is their value."""
         if self.critic is None:
             return self.split_output(self.actor(self.network_input("actor", b.obs)), b.obs)
         value = self.output(self.critic, b)
         return self.output(self.actor, b), value if self.curiosity else value[..., 0]
 
     def sum_over_rewards(self, error: Array) -> Array:
-        """With intrinsic rewards the sum of both errors [rows, 2], else the errors [rows]."""
+        """Return the errors [rows]; with intrinsic rewards the sums of both columns [rows, 2]."""
         return ops.of(error).sum(error, -1) if self.curiosity else error
 
     def with_curiosity(
         self, loss: Array, aux: dict[str, Array], b: Batch
     ) -> tuple[Array, dict[str, Array]]:
-        """The loss [rows] and its numbers, with those of intrinsic rewards, where there are any."""
+        """Return the loss [rows] and its metrics, plus those of intrinsic rewards, if enabled."""
         return self.curiosity.join(loss, aux, b) if self.curiosity else (loss, aux)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.curiosity.schedule(call) if self.curiosity else {}
 
     def split_output(self, out: Array, obs: Tree) -> tuple[Array, Array]:
-        """Returns (policy output, values [rows]) of what a network of both puts out, [rows, n]."""
+        """Split the output [rows, n] of a shared network into (policy output, values [rows])."""
         return masked(out[..., :-1], obs, self.action), out[..., -1]
 
     def over_batch(self, b: Batch) -> Batch:
-        """The batch as the losses take it: its advantages standardised, where the settings say
-        so."""
+        """Return the batch for the losses: with `normalize_advantage`, advantages are
+        standardized."""
         if not self.settings.normalize_advantage:
             return b
         advantage = standardize(b.extra["advantage"], self.advantage_weight(b))
@@ -341,7 +340,7 @@ class OnPolicy(base.Algorithm):
 
     @staticmethod
     def advantage_weight(b: Batch) -> Array:
-        """[rows], 0 for those whose advantages are no one's."""
+        """Return weights [rows], 0 for rows whose advantages belong to no agent."""
         return b.weight
 
     @classmethod
@@ -358,13 +357,13 @@ class OnPolicy(base.Algorithm):
         seen = cls.network_input("actor", obs)
         whole, state = recurrent_batches.advance(networks["actor"], seen, state)
         out = whole[..., :-1] if settings.shared else policy.part(whole)
-        if whole.shape != out.shape:  # with values: one pass less when the rollout is there
+        if whole.shape != out.shape:  # with values: saves a forward pass in `prepare`
             extra = {"output": whole}
         return policy.act(masked(out, obs, action), noise), extra, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Advantages and returns (GAE). Where an episode was truncated, discount * V(its last
-        observation) is added to the reward of its last step."""
+        """Compute advantages and returns (GAE). Where an episode was truncated, discount * V(its
+        last observation) is added to the reward of its last step."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         start, after, policy = np.empty(0), np.empty(0), None
@@ -382,7 +381,7 @@ class OnPolicy(base.Algorithm):
         value = value.reshape(shape)
 
         def later(at: Array, seen: Tree) -> Array:
-            """The value of what was seen after the steps `at` of the rollout."""
+            """Return the values of the observations after the steps `at` of the rollout."""
             role = "critic" if self.critic else "actor"
             if self.sequence:
                 return recurrent_batches.later(
@@ -430,5 +429,5 @@ class OnPolicy(base.Algorithm):
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
     def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
-        """What the losses need of the policy that acted, from its output [rows, ...]."""
+        """Return outputs of the acting policy that the losses need, from its output [rows, ...]."""
         return {"log_prob": self.policy.log_prob(out, action)}

@@ -1,10 +1,10 @@
-"""What actor-critics share that learn from sequences of steps, fresh ones and replayed ones: A3C,
-ACER, IMPALA, n-step Q.
+"""Base of algorithms that learn from sequences of steps, new and replayed: A3C, ACER, IMPALA and
+n-step Q.
 
-A *sequence* is `rollout` steps of one environment, and the observation after them; an episode may
-end inside. An update learns from `envs` of them: rows [(rollout + 1) * envs], time first, of which
-the last `envs` are those observations and weigh nothing. What was replayed is corrected by the
-policy of the day, so returns are made in the loss, not beforehand.
+A *sequence* is `rollout` steps of one environment and the observation after them; episodes can end
+inside it. An update uses `envs` sequences: rows [(rollout + 1) * envs], time first. The last `envs`
+rows are the observations after the steps and have weight 0. Replayed sequences are corrected with
+the current policy, so the loss computes the returns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PRIORITIZED = Needs(replay="prioritized")
 
 @dataclass(frozen=True)
 class SequenceSettings(NormalizedSettings, base.Settings):
-    """Settings of these algorithms."""
+    """Settings of algorithms that learn from sequences."""
 
     envs: int = default(8, help="number of parallel environments, and of sequences per update")
     rollout: int = setting(20, "steps per sequence", ACER, minimum=1)
@@ -127,30 +127,29 @@ class SequenceSettings(NormalizedSettings, base.Settings):
 
 
 class Sequences(NamedTuple):
-    """A batch of sequences, over time: T steps of B environments."""
+    """A batch of sequences, time first: T steps of B environments."""
 
     action: Array  # [T, B, ...]
     reward: Array  # [T, B]
     discount: Array  # [T, B]
     last: Array  # bool [T, B]
-    # [T, B]  1 where a step stands for its own value, and weighs nothing: in what is replayed,
-    # where a limit ended
+    # [T, B]  1 where the step's own value replaces its reward, and its weight is 0: at replayed
+    # steps that truncated the episode, since the value after them is no longer known
     cut: Array
-    # the episode, since the value after it is not known any more
-    extra: dict[str, Array]  # what is remembered of the policy that acted, [T, B, ...]
+    extra: dict[str, Array]  # stored outputs of the acting policy, [T, B, ...]
 
     def rewards(self, own: Array) -> Array:
-        """The rewards, and `own` [T, B], its own value, of a step that stands for it."""
+        """Return the rewards, replaced by the steps' own values `own` [T, B] at `cut`."""
         return self.reward + self.cut * (own - self.reward)
 
 
 class OnSequences(base.Algorithm):
-    """One network, `net`, with all outputs side by side, and one optimizer."""
+    """An algorithm with one network, `net`, whose outputs are concatenated, and one optimizer."""
 
     needs = "sequences"
     acting = ("net",)
     preparing: ClassVar[tuple[str, ...]] = ("net",)
-    reported: ClassVar[tuple[str, ...]] = ()  # which of the numbers beside the losses are metrics
+    reported: ClassVar[tuple[str, ...]] = ()  # names in the auxiliary outputs that are metrics
 
     def __init__(
         self,
@@ -166,12 +165,12 @@ class OnSequences(base.Algorithm):
         self.optimizer = self._make_optimizer("net", [self.net])
 
     def make(self, source: Source) -> None:
-        """The network, and its companions if there are any."""
+        """Create the network, and its target or average network, if any."""
         self.net = self.backend.network("net", source)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
-        """The outputs, of a policy and of values: a fork into two streams; or those of Q alone."""
+        """Return the head: two streams for policy and values, or one for Q-values."""
         raise NotImplementedError
 
     @classmethod
@@ -192,44 +191,45 @@ class OnSequences(base.Algorithm):
 
     @staticmethod
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
-        """What is remembered of the policy that acted: name -> its shape for one step, float32."""
+        """Return the stored outputs of the acting policy: name -> shape per step, float32."""
         return {}
 
     def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
-        """That, from the network's output [rows, ...] and the actions taken."""
+        """Return the entries of `behaviour` from the network's output [rows, ...] and the actions
+        taken."""
         return {}
 
     def allowed(self, out: Array, obs: Tree) -> Array:
-        """A network's output, of which the first numbers are those of actions: without what masks
-        forbid."""
+        """Mask the invalid actions in a network's output, whose first entries are those of
+        actions."""
         if not self.leaf.masked:
             return out
         n = self.leaf.width
         return ops.of(out).concat([masked(out[..., :n], obs, self.leaf), out[..., n:]], -1)
 
     def output(self, network: Network, b: Batch) -> Array:
-        """What one of its networks says of a batch's rows; with a memory from the state of the one
-        that acted, before each sequence."""
+        """Return a network's output for a batch's rows. Recurrent networks start each sequence from
+        the acting network's recurrent state."""
         if self.settings.recurrent:
             return self.allowed(recurrent_batches.output(network, b.obs, b, "net"), b.obs)
         return self.allowed(network(b.obs), b.obs)
 
     def value(self, out: Array) -> Array:
-        """The value of states [...] by the network's output [..., outputs]."""
+        """Return the values of states [...] from the network's output [..., outputs]."""
         raise NotImplementedError
 
     def bootstrap_value(self, said: dict[str, Array], obs: Tree, kept: dict[str, Array]) -> Array:
-        """What observations [rows, ...] are worth to an episode that a limit cut there; `said` is
-        what each network of `preparing` puts out for them, `kept` what acting kept of the steps
-        there, or before them."""
+        """Return the values of observations [rows, ...] at which an episode was truncated. said:
+        the outputs of each network in `preparing` for them; kept: the extras that acting stored at
+        these steps, or at the steps before them."""
         return self.value(said["net"])
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row that
-        weighs nothing. `cut` says where a limit ended an episode, `after` what its true last
-        observation was worth then, discounted. With a memory `start` says where an episode begins,
-        and `net_state` [1, N, size] is the state of who acted before the first step (Espeholt et
-        al. 2018, section 3)."""
+        """Return arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row of
+        weight 0. `cut` marks truncated episodes, and `after` is the discounted value of their true
+        last observations. For recurrent networks `start` marks the starts of episodes, and
+        `net_state` [1, N, size] is the acting network's recurrent state before the first step
+        (Espeholt et al. 2018, section 3)."""
         t, shape = trajectory, trajectory.reward.shape
 
         def longer(x: Array) -> Array:
@@ -248,7 +248,7 @@ class OnSequences(base.Algorithm):
                 n: recurrent_batches.trajectory_outputs(networks[n], t, obs) for n in self.preparing
             }
             out = {n: self.allowed(x, obs) for n, (x, _, _) in both.items()}
-        if names:  # of the policy that acted, which may be older than the networks
+        if names:  # the acting policy may be older than the networks
             acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]
             behaviour_outputs = self.behaviour_outputs(acted, action)
             extra |= {
@@ -276,11 +276,11 @@ class OnSequences(base.Algorithm):
         )
 
     def over_time(self, rows: Array) -> Array:
-        """Rows [(T + 1) * B, ...] as [T + 1, B, ...]."""
+        """Reshape rows [(T + 1) * B, ...] to [T + 1, B, ...]."""
         return ops.of(rows).reshape(rows, (self.settings.rollout + 1, -1, *rows.shape[1:]))
 
     def sequences(self, b: Batch) -> Sequences:
-        """The steps of a batch, without the row that follows them."""
+        """Return the steps of a batch, without the row after them."""
         action, reward, discount = (
             self.over_time(x)[:-1] for x in (b.action, b.reward, b.discount)
         )
@@ -289,8 +289,8 @@ class OnSequences(base.Algorithm):
         return Sequences(action, reward, discount, last, cut, extra)
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """The loss of each step [T, B] from the network's output over time [T + 1, B, ...]; beside
-        it what is `reported`, and "error", the temporal difference, each [T, B]."""
+        """Return the loss of each step [T, B] from the network's output over time [T + 1, B, ...],
+        and auxiliary outputs [T, B]: those in `reported`, and "error", the TD error."""
         raise NotImplementedError
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -300,7 +300,7 @@ class OnSequences(base.Algorithm):
 
     def update(self, b: Batch) -> Update:
         xp, s, summed = ops.of(b.reward), b.settings, self.settings.reduction == "sum"
-        valid = b.extra["valid"]  # its weight is that times the importance of its sequence
+        valid = b.extra["valid"]  # the weight is this times the importance weight of the sequence
         steps = xp.clip(xp.sum(valid), 1.0, float("inf"))
         priority = self.gradient_priority(b) if self.settings.replay == "prioritized" else ()
         count = 0.0 * steps + 1.0 if summed else steps
@@ -317,12 +317,11 @@ class OnSequences(base.Algorithm):
         )
 
     def follow(self, settings: dict[str, Array]) -> None:
-        """What comes with each step of the network, of an update's settings: its companions move
-        after it."""
+        """Update the target or average network after each update, with the update's settings."""
 
     def gradient_priority(self, b: Batch) -> Array:
-        """The L1 norm of the gradient of the sequences' summed losses in the network's outputs,
-        [B]."""
+        """Return the L1 norm of the gradient of each sequence's summed loss with respect to the
+        network's outputs, [B]."""
         xp, valid = ops.of(b.reward), self.over_time(b.extra["valid"])[:-1]
         out = self.over_time(self.output(self.net, b))
         slope = xp.abs(self.backend.gradient(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
@@ -333,7 +332,7 @@ class OnSequences(base.Algorithm):
 
 
 class ActorCritic(OnSequences):
-    """A policy, and values of states beside it in the network's output."""
+    """An algorithm whose network outputs a policy and state values."""
 
     def __init__(
         self,
@@ -348,8 +347,8 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def distribution(cls, settings: SequenceSettings, action: Leaf) -> Density:
-        """Of discrete actions, or normal with one variance for all of a vector's numbers (Mnih et
-        al. 2016, supplement, section 9)."""
+        """Return a discrete distribution, or a normal one with the same variance for all elements
+        of a vector (Mnih et al. 2016, supplement, section 9)."""
         return Spherical(action.width) if action.kind == "box" else for_actions(action)
 
     def value(self, out: Array) -> Array:
@@ -359,7 +358,7 @@ class ActorCritic(OnSequences):
     def kept(
         cls, settings: SequenceSettings, action: Leaf, state: Tree, out: Array = ()
     ) -> dict[str, Array]:
-        """The output, where something is remembered of the policy that acted."""
+        """Store the output if `behaviour` is not empty."""
         return {"output": out} if cls.behaviour(action) else {}
 
     @classmethod

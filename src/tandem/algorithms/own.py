@@ -1,5 +1,5 @@
-"""Algorithms of a program's own: classes that derive from `base.Algorithm`, what they are called in
-files, and what they have to be before a run begins."""
+"""Custom algorithms: classes that derive from `base.Algorithm`, their names in files, and the
+checks before a run starts."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ NEEDS: dict[str, type[Settings]] = {
     "rollouts": RolloutSettings,
     "sequences": SequenceSettings,
 }
-PLAIN = (int, float, bool, str, Schedule)  # what text, or a program's value, can become
+PLAIN = (int, float, bool, str, Schedule)  # types that text and values convert to
 
 
 def is_known(name: str) -> bool:
-    """Whether it is the name of an algorithm: tandem's own, or an installed package's. What is
-    called otherwise is a program's class."""
+    """Return True for the name of a built-in algorithm or of one from an installed package. Other
+    names are those of custom classes."""
     return name in algorithms.names()
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is one of tandem's own algorithms."""
+    """Return True for the name of a built-in algorithm."""
     return name in algorithms.NAMES
 
 
 def checked(algorithm: str | type | Algorithm, taken: frozenset[str] = frozenset()) -> Any:
-    """The class: of a name, or the program's own, whose faults a SettingError tells. taken: names
-    that no setting of its own may have."""
+    """Return the class of a name, or the custom class itself. Raise SettingError if the class has
+    faults. taken: names that its own settings must not have."""
     if not isinstance(algorithm, type):
         if isinstance(algorithm, Algorithm):
             raise SettingError(
@@ -67,7 +67,7 @@ def checked(algorithm: str | type | Algorithm, taken: frozenset[str] = frozenset
 
 
 def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str, str, str]]:
-    """What keeps a class from being trained, as (what happened, what was expected, a fix)."""
+    """Yield the faults that prevent a class from being trained, as (fault, expected, fix)."""
     if missing := sorted(kind.__abstractmethods__):
         yield (
             f"has no {', '.join(missing)}",
@@ -156,7 +156,7 @@ def _faults_of_settings(
 
 
 def _is_readable(hint: Any) -> bool:
-    """Whether `settings.convert` makes values of this type, which JSON gives back."""
+    """Return True if `settings.convert` supports this type and JSON preserves its values."""
     inner = get_args(hint)
     if get_origin(hint) is Literal:
         return all(isinstance(value, (str, int, float)) for value in inner)
@@ -168,8 +168,8 @@ def _is_readable(hint: Any) -> bool:
 
 
 def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings: Settings) -> None:
-    """SettingError where a program's own, or a package's, acts by roles that it has no networks
-    for."""
+    """Raise SettingError if an algorithm that is not built in acts with roles that have no
+    networks."""
     if is_ours(name_of(kind)):
         return
     roles = kind.roles(observation, action, settings)
@@ -183,8 +183,8 @@ def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings
 
 
 def named(path: str) -> type:
-    """The class that "module:Class" names, looked for in the working directory too. Raises
-    UnknownNameError where there is none."""
+    """Return the class that "module:Class" names; the working directory is searched too. Raise
+    UnknownNameError if there is none."""
     return named_here(
         path,
         "algorithm",
@@ -209,11 +209,12 @@ def of_file(
     error: type[TandemError],
     package: str = "",
 ) -> tuple[Any, str]:
-    """The class of the algorithm that a file at `place` names, and its name now. given: the
-    program's class, which alone can be that of a name that is neither tandem's nor an installed
-    package's: no file is trusted with an import. package: what the file says of where its
-    algorithm came from (`plugins.to_install`). Raises `error`, with `again`, the call that gives
-    the class, where it is missing, or another one."""
+    """Return the class of the algorithm that the file at `place` names, and its current name.
+
+    given: the class, if the caller passes one. It is required for names that are neither built in
+    nor from an installed package, since a file must not trigger an import. package: the source of
+    the algorithm according to the file (`plugins.to_install`). again: the call that passes the
+    class, for the message. Raises `error` if the class is missing or a different one."""
     called = str(name).rpartition(".")[2].rpartition(":")[2]
     is_own = isinstance(name, str) and ":" in name and not is_known(name)
     if isinstance(name, str) and ":" not in name and not is_known(name):

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate,
+"""Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate,
 for discrete, multi-discrete and continuous actions. Details and defaults as in "The 37
 implementation details of PPO" (Huang et al. 2022)."""
 
@@ -129,8 +129,9 @@ class PPO(OnPolicy):
         self.optimizer = self._make_optimizer("ppo", self.networks)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Eq. 9 of the paper, negated [rows]: with the ratio of the new and the old probability of
-        a, value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H."""
+        """Return the negative of eq. 9 of the paper, [rows]:
+        value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H, where ratio
+        is the new probability of the action divided by the old one."""
         out, value = self.outputs(b)
         objective, kl, entropy = self.policy_terms(out, b)
         value_loss = self.value_loss(value, b.extra)
@@ -139,7 +140,7 @@ class PPO(OnPolicy):
         return self.with_curiosity(loss, aux, b)
 
     def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
-        """Returns (surrogate and entropy bonus, KL estimate, entropy), [rows] each, from the
+        """Return (surrogate plus entropy bonus, KL estimate, entropy), [rows] each, from the
         actor's output."""
         log_ratio = self.policy.log_prob(out, b.action) - b.extra["log_prob"]
         ratio, clip = ops.of(log_ratio).exp(log_ratio), b.settings["clip"]
@@ -148,8 +149,8 @@ class PPO(OnPolicy):
         return surrogate + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
 
     def value_loss(self, value: Array, old: dict[str, Array]) -> Array:
-        """(V - R)^2, without a factor of 1/2, clipped or Huber's if the settings say so; with
-        `value_norm` in units of the standard deviation of returns. [rows]"""
+        """Return (V - R)^2, [rows], without a factor of 1/2; clipped, or as Huber loss, depending
+        on the settings. With `value_norm` it is in units of the returns' standard deviation."""
         s, clip = self.settings, self.settings.value_clip
         target, before = old["return"], old["value"]
         if s.value_norm != "no":
@@ -165,8 +166,8 @@ class PPO(OnPolicy):
             now = follow(self.critic, returns, self.settings.value_norm == "popart")
             scale = 0.0 * batch.weight + now.deviation
             batch.extra["scale"] = scale.astype(np.float32)
-            # What values may not leave far is what the critic says now: its statistics' own moves
-            # are no learning.
+            # Value clipping is relative to the critic's current outputs: the change due to new
+            # statistics must not count against the clip range.
             batch.extra["value"] = (now.ratio * batch.extra["value"] + now.shift).astype(np.float32)
         return batch
 

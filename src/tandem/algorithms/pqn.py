@@ -1,7 +1,7 @@
-"""Parallelised Q-network (Gallici et al. 2024, "Simplifying deep temporal difference learning",
-arXiv:2407.04811): Q-learning on the lambda-returns of rollouts, in epochs of minibatches, with
-layer norm in the place of a target network and of replay. With `bootstrap` Sarsa(lambda) and its
-expectation (Sutton & Barto 2018, section 12.8)."""
+"""Parallelized Q-network (Gallici et al. 2024, "Simplifying deep temporal difference learning",
+arXiv:2407.04811): Q-learning on lambda-returns of rollouts, in epochs of minibatches, with layer
+norm instead of a target network and replay. `bootstrap` selects Sarsa(lambda) or expected
+Sarsa(lambda) (Sutton & Barto 2018, section 12.8)."""
 
 from __future__ import annotations
 
@@ -110,15 +110,15 @@ class PQN(sarsa.EpsilonGreedy):
         return {"q": bodies.role(observation, body, (Dense(0, action.sizes[0]),), settings)}
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Lambda-returns of the actions taken; the value of what followed a cut step is folded into
-        its reward."""
+        """Compute lambda-returns of the actions taken. Where an episode was truncated, its
+        bootstrap value is added to the reward of its last step."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         epsilon = t.extra.get("epsilon")
         out, then, after = recurrent_batches.trajectory_outputs(networks["q"], t, obs)
 
         def worth(q: Array, seen: Tree, at: Array) -> Array:
-            """The value to the policy of what was seen, after or at the steps `at`."""
+            """Return the policy's values of the observations at or after the steps `at`."""
             by = None if epsilon is None else epsilon[at].reshape(-1)
             return sarsa.policy_value(q, q, seen, self.action, by)
 
@@ -129,7 +129,7 @@ class PQN(sarsa.EpsilonGreedy):
         value, bootstrap = worth(q, obs, ()).reshape(shape), later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
         if self.settings.bootstrap == "sarsa":
-            # of the actions that were taken, where there are any
+            # use the actions taken; the bootstrap has none
             value = ops.of(q).take(q, action).reshape(shape)
         target = lambda_return(reward, t.discount, t.last, value, bootstrap, self.settings.q_lambda)
         weight = t.valid.reshape(-1).astype(np.float32)
@@ -141,7 +141,7 @@ class PQN(sarsa.EpsilonGreedy):
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
     def output(self, b: Batch) -> Array:
-        """The network's output for these rows."""
+        """Return the network's output for these rows."""
         return recurrent_batches.output(self.q, b.obs, b, "q") if self.sequence else self.q(b.obs)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

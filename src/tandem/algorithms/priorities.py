@@ -1,5 +1,5 @@
-"""Prioritized replay of single steps (Schaul et al. 2016, arXiv:1511.05952): its settings, and what
-losses say for it."""
+"""Prioritized replay of single steps (Schaul et al. 2016, arXiv:1511.05952): settings and errors of
+losses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NEEDED = Needs(prioritized=True)
 
 
 def alpha(needs: Needs = NEEDED) -> Any:
-    """The setting for how much priorities matter."""
+    """Return the setting for the exponent of priorities."""
     return setting(
         0.6, "exponent of priorities; 0: uniform", TABLE, minimum=0, maximum=1, needs=needs
     )
 
 
 def beta(needs: Needs = NEEDED) -> Any:
-    """The setting for how much of the bias of drawing by them is taken back."""
+    """Return the setting for the exponent of the importance weights, which correct the bias."""
     return setting(
         Schedule(0.4, 1.0),
         "exponent of the importance weights; accepts a schedule",
@@ -38,7 +38,7 @@ def beta(needs: Needs = NEEDED) -> Any:
 
 @dataclass(frozen=True)
 class PrioritySettings:
-    """Which transitions are drawn."""
+    """Settings for the sampling of transitions."""
 
     prioritized: bool = setting(
         False, "prioritized replay: sample transitions by error instead of uniformly", PAPER
@@ -48,8 +48,8 @@ class PrioritySettings:
 
 
 def erring(settings: Any, *errors: Array) -> dict[str, Array]:
-    """What a loss of critics gives beside its number for prioritized replay: the mean size of their
-    errors [B] each, as "error"; nothing where replay is even."""
+    """Return auxiliary outputs of a critic loss for prioritized replay: "error", the mean absolute
+    error over the critics [B]. Empty if replay is uniform."""
     if not settings.prioritized:
         return {}
     return {"error": sum(ops.of(e).abs(e) for e in errors) / len(errors)}

@@ -1,6 +1,6 @@
-"""QMIX (Rashid et al. 2018, arXiv:1803.11485): the value of a team's action is a mixture of its
-agents' values that rises with each of them, with weights that hypernetworks make from the state.
-Without the mixer it is independent Q-learning (Tan 1993)."""
+"""QMIX (Rashid et al. 2018, arXiv:1803.11485): the value of a team's action is a monotonic mixture
+of its agents' values, with weights that hypernetworks generate from the state. Without the mixer it
+is independent Q-learning (Tan 1993)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class QMIX(VDN):
         self, mixer: Network, q: Array, obs: Tree, here: Array
     ) -> Array:  # eqs. 4 to 6, and figure 2
         xp, out, e, a = ops.of(q), mixer(obs[teams.STATE]), self.settings.embedding, self.agents
-        # not negative: no agent's value lowers the team's
+        # non-negative, so that the team's value increases with each agent's
         weight_1 = xp.abs(xp.reshape(out[:, : a * e], (-1, a, e)))
         bias_1 = out[:, a * e : a * e + e]
         weight_2 = xp.abs(out[:, a * e + e : a * e + 2 * e])
@@ -86,7 +86,7 @@ class QMIX(VDN):
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
         if self.settings.mixer:
             return super().errors(b, best, chosen)
-        # an agent that is gone has no future
+        # no bootstrap value for an agent that has left
         discount = b.discount[:, None] * teams.going(b.next_obs)
         y = ops.of(best).stop_gradient(b.extra["rewards"] + discount * best)
         return y - chosen

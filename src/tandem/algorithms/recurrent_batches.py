@@ -1,5 +1,5 @@
-"""How rollouts become sequences for networks with a memory (see networks/recurrent.py), and
-sequences the steps of a batch."""
+"""Conversion of rollouts to sequences for recurrent networks (see networks/recurrent.py), and of
+sequences to the steps of a batch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def starts(t: Trajectory) -> Array:
-    """float32 [T, N], 1 where an episode begins within the rollout: after a `last` row. Where the
-    environment resets itself on the next step, it begins after the row that only reset; that one,
-    which opens with the last episode's true last observation, keeps the last episode's state, so
-    that its value is that observation's."""
+    """Return float32 [T, N], 1 where an episode starts within the rollout: after a `last` row. If
+    the environment resets itself on the next step, the episode starts after the row that only
+    reset. That row holds the true last observation of the previous episode and keeps its recurrent
+    state, so that its value is the value of that observation."""
     last, valid = bounds(t)
     start = np.zeros(last.shape, np.float32)
     start[1:] = (last[:-1] | ~valid[:-1]) & valid[1:]
@@ -27,23 +27,24 @@ def starts(t: Trajectory) -> Array:
 
 
 def bounds(t: Trajectory) -> tuple[Array, Array]:
-    """(last, valid) [T, N] by which whoever acted began anew: of an agent's column those of its
-    team, whose environment knows nothing of who came and went."""
+    """Return (last, valid) [T, N], which determine when the acting policy's recurrent state was
+    reset. For an agent's column they are those of its team, since the team's environment does not
+    reset when single agents join or leave."""
     return t.extra.get("team_last", t.last), t.extra.get("team_valid", t.valid)
 
 
 def follow(
     network: Forward, obs: Tree, state: Array, start: Array, **beside: Array
 ) -> tuple[Array, Array]:
-    """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N,
-    size]. beside: a critic's "action"."""
+    """Return the network's output for rows obs [T * N, ...], and its recurrent state after each of
+    them, [T, N, size]. beside: a critic's "action"."""
     out = network({"obs": obs, "state": state, "start": start.reshape(-1), **beside})
     size = state.shape[-1]
     return out[:, :-size], out[:, -size:].reshape(*start.shape, size)
 
 
 def later(network: Forward, obs: Tree, state: Array) -> Array:
-    """What it puts out for single observations [B, ...], each after its own state [B, size]."""
+    """Return the output for single observations [B, ...], each from its own state [B, size]."""
     out: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
     return out[:, : -state.shape[-1]]
 
@@ -51,9 +52,10 @@ def later(network: Forward, obs: Tree, state: Array) -> Array:
 def trajectory_outputs(
     network: Forward, t: Trajectory, obs: Tree
 ) -> tuple[Array, Callable[[Array, Tree], Array], Tree]:
-    """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; what it puts out
-    for other observations, each seen after the step of the trajectory that `at` names: a function
-    of (at, observations); and its states after each step [T, N, size], () without a memory."""
+    """Return three parts: the acting network's output for the rows obs [T * N, ...] of a
+    trajectory; a function of (at, observations) that returns its output for other observations,
+    each following the trajectory's step `at`; and its recurrent states after each step
+    [T, N, size], () for feed-forward networks."""
     if isinstance(t.state, tuple):
         return network(obs), lambda at, seen: network(seen), ()
     out, after = follow(network, obs, t.state, starts(t))
@@ -61,8 +63,8 @@ def trajectory_outputs(
 
 
 def advance(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
-    """What a network that acts puts out for observations [N, ...], and its state [N, size] after
-    them; () without a memory."""
+    """Return the acting network's output for observations [N, ...], and its recurrent state
+    [N, size] after them; () for feed-forward networks."""
     if isinstance(state, tuple):
         return network(obs), state
     out, after = follow(network, obs, state, np.zeros((1, len(state)), np.float32))
@@ -70,31 +72,31 @@ def advance(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
 
 
 def output(network: Network, obs: Tree, b: Batch, role: str) -> Array:
-    """What a network says of the observations of a batch of `steps`, from the states of a role
-    before its sequences."""
+    """Return the network's output for the observations of a batch of `steps`, from a role's
+    recurrent states before its sequences."""
     state = b.extra[f"{role}_state"]
     out: Array = network({"obs": obs, "state": state, "start": b.extra["start"]})
     return out[:, : -state.shape[-1]]
 
 
 def ending(t: Trajectory, after: Array) -> Array:
-    """The state [N, size] before the next rollout."""
+    """Return the recurrent state [N, size] before the next rollout."""
     last, valid = bounds(t)
     return np.where((last | ~valid)[-1][:, None], np.float32(0), after[-1])
 
 
 def before(first: Array, after: Array, length: int) -> Array:
-    """The states [S, size] before the sequences of `length` steps, from the first one [N, size]
-    and those after each step. At an episode's first step its start stands for the state, whatever
-    that is."""
+    """Return the recurrent states [S, size] before sequences of `length` steps, from the first
+    state [N, size] and the states after each step. At the first step of an episode the network
+    resets the state, so its value there does not matter."""
     return np.concatenate([first[None], after[length - 1 : -1 : length]]).reshape(
         -1, first.shape[-1]
     )
 
 
 def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str, Array]) -> Batch:
-    """Rows [T * N, ...] of a rollout of shape (T, N) as sequences [S, length, ...], with the states
-    before them."""
+    """Reshape the rows [T * N, ...] of a rollout of shape (T, N) to sequences [S, length, ...], and
+    add the recurrent states before them."""
 
     def cut(x: Array) -> Array:
         x = x.reshape(-1, length, shape[1], *x.shape[1:])
@@ -105,9 +107,10 @@ def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str
 
 
 def steps(b: Batch, burn_in: int = 0) -> Batch:
-    """A batch of sequences [S, burn_in + L, ...] as steps [L * S, ...], time first; the states
-    before the sequences stay as they are, and what the first `burn_in` steps saw, did and where
-    they started is "burn_in" in `extra`. Noise is of the other steps, [S, L, ...]."""
+    """Reshape a batch of sequences [S, burn_in + L, ...] to steps [L * S, ...], time first. The
+    recurrent states before the sequences do not change. The observations, actions and episode
+    starts of the first `burn_in` steps become `extra["burn_in"]`. Noise covers only the other
+    steps, [S, L, ...]."""
 
     def flat(x: Array) -> Array:
         xp = ops.of(x)

@@ -1,13 +1,13 @@
-"""Memories of algorithms that replay (Kapturowski et al. 2019, "Recurrent Experience Replay in
-Distributed Reinforcement Learning", R2D2): replayed are sequences of steps, each beginning with the
-state that was stored with its first step. Its first `burn_in` steps teach nothing: every network,
-and every target, unrolls them to make that state its own.
+"""Recurrent networks for algorithms with replay (Kapturowski et al. 2019, "Recurrent Experience
+Replay in Distributed Reinforcement Learning", R2D2): sequences of steps are replayed, each from the
+recurrent state stored with its first step. The first `burn_in` steps have no loss: every network
+and every target unrolls them to update that state with its own weights.
 
-A network that acts gives its states as it acts. Those of critics, which do not act, are followed
-beside, block after block. Memories see observations; an action enters a critic behind its memory,
-as in the code of Ni et al. 2022 (arXiv:2110.05038), where what is judged now takes a way of its own
-around it. So the states after what was observed serve the action that was taken, and any that the
-policy would take.
+The acting network stores its states while acting. Critics do not act; their states are recomputed
+once per block of steps. The recurrent layer receives only observations, and actions enter a critic
+after it, as in the code of Ni et al. 2022 (arXiv:2110.05038), which in addition has a skip
+connection around it. The state after an observation can therefore be used both for the action that
+was taken and for any action of the policy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 R2D2 = "Kapturowski et al. 2019"
-View = Callable[..., Array]  # (network, its observations, an action entering a critic) -> output
+View = Callable[..., Array]  # (network, observations, optional action input) -> output
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class MemorySettings(RecurrentReplaySettings):
 
 
 def check_sequence(settings: RecurrentReplaySettings) -> None:
-    """Refuses sequences of no steps."""
+    """Raise SettingError for sequences without steps."""
     units = settings.recurrent
     if units and settings.sequence < 1:
         raise SettingError(
@@ -86,7 +86,7 @@ def check_sequence(settings: RecurrentReplaySettings) -> None:
 
 
 def check(settings: Any) -> None:
-    """Refuses what does not go with a memory."""
+    """Raise SettingError for settings that recurrent networks do not support."""
     check_sequence(settings)
     units = settings.recurrent
     if not units:
@@ -106,7 +106,7 @@ def check(settings: Any) -> None:
 
 
 class Memoryless:
-    """Feed-forward networks: an output depends on its own row alone."""
+    """Feed-forward networks: each output depends only on its own row."""
 
     def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         return network(obs if action is None else {"obs": obs, "action": action}, **options)
@@ -115,10 +115,12 @@ class Memoryless:
 
 
 class Unrolled:
-    """Recurrent networks unrolled over the sequences of a batch, time first: `now` gives the output
-    at each step, with the state that the steps before it left; `next` at the observation that
-    followed, one step on from there. The states of `now` are kept, and made first if `next` needs
-    them: of a target, which is asked about the next states alone."""
+    """Recurrent networks unrolled over the sequences of a batch, time first.
+
+    `now` returns the output at each step, from the recurrent state after the previous steps. `next`
+    returns the output at the observation that follows, one step further. The states of `now` are
+    cached. For targets, which are evaluated only at the next observations, `next` computes them
+    first."""
 
     def __init__(self, b: Batch) -> None:
         self._batch = b
@@ -140,7 +142,7 @@ class Unrolled:
         return out[:, : -state.shape[-1]]
 
     def _burned_in(self, network: Network, judges: bool) -> Array:
-        """The state of a network before the first step that is learned from, [S, size]."""
+        """Return the recurrent state of a network before the first step with a loss, [S, size]."""
         extra = self._batch.extra
         state = extra[f"{network.name.removesuffix('_target')}_state"]
         if "burn_in" not in extra:
@@ -160,12 +162,13 @@ def _called(
 
 class RecurrentReplayAlgorithm(base.Algorithm):
     """An algorithm that learns from transitions, or with `settings.recurrent` from sequences of
-    steps. Its losses ask networks through `views`, and know nothing of it."""
+    steps. Its losses evaluate networks through `views`, which hides the difference."""
 
-    remembering: tuple[str, ...] = ()  # roles with a memory
+    remembering: tuple[str, ...] = ()  # roles with a recurrent state
 
     def begin_memories(self, action: Leaf, critics: tuple[str, ...] = ()) -> None:
-        """To be called when networks are made. critics: the roles beside those that act."""
+        """Set up recurrent states, after the networks are created. critics: the roles that do not
+        act."""
         s, self._judged = self.settings, action.kind == "box"
         if not s.recurrent:
             return
@@ -178,17 +181,17 @@ class RecurrentReplayAlgorithm(base.Algorithm):
             self.memory = {role: memories.begin(s, s.envs) for role in critics}
 
     def views(self, b: Batch) -> tuple[View, View]:
-        """How networks are asked about the observations of a batch, and about what followed."""
+        """Return functions that evaluate networks at a batch's observations and next ones."""
         views = Unrolled(b) if self.sequence else Memoryless()
         return views.now, views.next
 
     def steps(self, b: Batch) -> Batch:
-        """The batch as rows, one for each step that is learned from."""
+        """Return the batch as rows, one per step with a loss."""
         return recurrent_batches.steps(b, self.settings.burn_in) if self.sequence else b
 
     def over_n_steps(self, b: Batch, reward: Array, *after: Array) -> tuple[Array, ...]:
-        """(reward, discount, *after) over `n_step` steps of rows. Those of transitions span them
-        already; those of sequences end with them."""
+        """Return (reward, discount, *after) over `n_step` steps. Replayed transitions already span
+        them; in sequences, the n steps stop at the end of the sequence."""
         if not self.sequence or self.settings.n_step == 1:
             return (reward, b.discount, *after)
         xp, length = ops.of(reward), self.settings.sequence
@@ -203,8 +206,8 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         return tuple(xp.reshape(x, (-1, *x.shape[2:])) for x in spanned)
 
     def priority(self, b: Batch, aux: dict[str, Array]) -> Array:
-        """What a sequence is drawn by [S], of the "error" of its steps (R2D2, section 2.3); a
-        transition's [B] is its own. () where nothing is drawn by errors."""
+        """Return the priorities of sequences [S], computed from the "error" of their steps (R2D2,
+        section 2.3), or of transitions [B], their errors; () without prioritized replay."""
         if not self.settings.prioritized:
             return ()
         error = aux["error"]

@@ -36,12 +36,12 @@ from tandem.types import Array, Batch, Tree, Update, tree_map
 
 PAPER = "Haarnoja et al. 2018, table 1"
 SB3 = "Stable-Baselines3 2.9 (SAC)"
-LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means are cut at
+LOG_STD, LIMIT = -3.0, 2.0  # SB3's gSDE: initial log_std, and clipping threshold of the means
 
 
 @dataclass(frozen=True)
 class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
-    """Settings of every soft actor-critic."""
+    """Settings of all soft actor-critics."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), PAPER)
@@ -81,12 +81,12 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
         needs=Needs(action_noise="gsde"),
     )
 
-    values = "scalar"  # what critics learn of returns
+    values = "scalar"  # output of the critics
 
 
 @dataclass(frozen=True)
 class TargetSettings(SoftSettings):
-    """Settings of soft actor-critics whose critics have targets."""
+    """Settings of soft actor-critics with target critics."""
 
     tau: float = setting(
         0.005,
@@ -136,7 +136,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             self.default_target_entropy(action) if wanted == "auto" else float(wanted)
         )
         if self.learned:
-            # decay would pull the temperature to 1
+            # weight decay would pull the temperature to 1
             options = base.optimizer_options(replace(settings, weight_decay=0.0))
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
@@ -144,22 +144,22 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         self.begin_memories(action, self.critic_names(settings))
 
     def make_critics(self, networks: dict[str, Source]) -> None:
-        """The critics and their targets."""
+        """Create the critics and their targets."""
         pairs = (self.backend.pair(name, network) for name, network in networks.items())
         self.qs, self.targets = zip(*pairs, strict=True)
 
     @classmethod
     def critic_names(cls, settings: Any) -> tuple[str, ...]:
-        """The critics' roles."""
+        """Return the roles of the critics."""
         return ("q1", "q2")
 
     @staticmethod
     def choices(action: Leaf) -> int:
-        """Of how many choices a critic puts out the values: of the action that enters it."""
+        """Return the number of actions that a critic's output covers: 1, the action it receives."""
         return 1
 
     def pairs(self) -> int:
-        """How many pairs of numbers the critics' loss of a row compares."""
+        """Return the number of pairs of values that the critics' loss compares per row."""
         return self.values.n * self.values.pairs
 
     @classmethod
@@ -175,8 +175,8 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     @classmethod
     def check_settings(cls, action: Leaf, settings: Any) -> None:
-        """Refuses state-dependent exploration of choices, soft returns of several steps with a
-        memory, and settings of what there is not."""
+        """Raise an error for unsupported combinations: gSDE with actions that are not a Box,
+        n-step returns with recurrent networks, invalid settings of critics or replay."""
         critics.check_values(settings)
         remembering.check(settings)
         if settings.recurrent and settings.n_step > 1:
@@ -203,11 +203,11 @@ class SAC(remembering.RecurrentReplayAlgorithm):
 
     @staticmethod
     def default_target_entropy(action: Leaf) -> float:
-        """What the temperature aims at unless told otherwise."""
+        """Return the target entropy for target_entropy="auto"."""
         return -float(action.width)
 
     def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
-        """An action and its log-probability, differentiable through the noise."""
+        """Sample actions and return them with their log-probabilities, reparameterized by noise."""
         out = view(self.actor, obs)
         return self.squashed.sample_log_prob(out, noise)
 
@@ -215,16 +215,16 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return [self.values.part(out)[..., 0] for out in self.outputs(qs, view, obs, action)]
 
     def outputs(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
-        """The critics' outputs, [B, ...] each."""
+        """Return the critics' outputs, [B, ...] each."""
         return [view(q, obs, action) for q in qs]
 
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
-        """Of the policy in these states [B]: one sample of it."""
+        """Estimate the policy's entropy in these states [B] from one sample."""
         return -self.sample(view, obs, *noise)[1]
 
     def soft_reward(self, b: Batch) -> Array:
-        """The rewards before a bootstrapped value [B]: of more than one step with the entropies of
-        the states between, those of the policy of now, times the temperature of now."""
+        """Return the rewards before the bootstrap value [B]. With n-step returns they include the
+        current policy's entropies in the states between, times the current temperature."""
         if self.settings.n_step == 1:
             return b.reward
         xp, discount = ops.of(b.reward), b.extra["between_discount"]
@@ -236,7 +236,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Half the sum of both critics' squared errors [B] against (eqs. 3 and 5)
+        """Return half the sum of both critics' squared errors [B] against the targets (eqs. 3, 5)
         y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s')."""
         xp, (now, next_) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
@@ -261,9 +261,10 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         log_prob: Array,
         policy: Array = None,
     ) -> tuple[Array, dict[str, Array]]:
-        """That of categorical critics: the sum of their cross-entropies with the soft target. own:
-        [B, atoms] of what was done; later: [B, choices * atoms] of the next states, by targets;
-        log_prob, policy: [B, choices], see `CategoricalValues.soft_target`."""
+        """Return the loss of categorical critics: the sum of cross-entropies with the soft target.
+        own: logits [B, atoms] of the actions taken; later: the targets' logits
+        [B, choices * atoms] in the next states; log_prob, policy: [B, choices], see
+        `CategoricalValues.soft_target`."""
         cost = ops.of(b.reward).exp(self.log_alpha()) * log_prob
         target = self.values.soft_target(later, self.soft_reward(b), b.discount, cost, policy)
         losses = [cross_entropy(logits, target) for logits in own]
@@ -271,15 +272,15 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """alpha * log pi(a | s) - min Q(s, a) for a ~ pi(. | s) [B] (eq. 7)."""
+        """Return alpha * log pi(a | s) - min Q(s, a) for a ~ pi(. | s), [B] (eq. 7)."""
         xp, (now, _) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(now, b.obs, b.noise[1])
         q = xp.minimum(*self.value(self.qs, now, b.obs, action))
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
     def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """log alpha * (H - target_entropy) [B]: eq. 18 in log space, as is usual. H is the
-        "entropy" that `actor_loss` has returned."""
+        """Return log alpha * (H - target_entropy), [B]: eq. 18 with log alpha in place of alpha, as
+        is usual. H is the "entropy" that `actor_loss` returned."""
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
@@ -292,7 +293,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return Update({**critic, **policy, "temperature": temperature}, priority)
 
     def update_critics(self, b: Batch) -> tuple[dict[str, Array], Array]:
-        """A step of the critics; gives its metrics, and priorities [B] or ()."""
+        """Update the critics once, and return the metrics and the priorities, [B] or ()."""
         loss, aux = self.backend.minimize(
             self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
@@ -300,7 +301,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return metrics, self.priority(b, aux)
 
     def update_policy(self, b: Batch) -> dict[str, Array]:
-        """A step of the policy, and of the temperature where it is learned; gives its metrics."""
+        """Update the policy once, and a learned temperature, and return the metrics."""
         rate = b.settings["learning_rate"]
         loss, aux = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
         if self.learned:
@@ -313,8 +314,8 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         return self.scheduled(call, "learning_rate", "tau")
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """Standard normal, for the next actions, for the current ones, and of n steps for those
-        between."""
+        """Sample standard normal noise for the next and the current actions, and with n-step
+        returns for the steps between."""
         draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
         if (steps := self.settings.n_step - 1) == 0:
             return draw[0], draw[1]

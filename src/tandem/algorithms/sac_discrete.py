@@ -1,5 +1,5 @@
 """Soft actor-critic for discrete actions (Christodoulou 2019, arXiv:1910.07207): expectations over
-all actions, where SAC samples one."""
+all actions instead of samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tandem.types import Array, Batch, Tree
 
 
 class DiscreteSAC(SAC):
-    """SAC's update, on losses over all actions."""
+    """SAC with losses over all discrete actions."""
 
     @staticmethod
     def choices(action: Leaf) -> int:
@@ -33,7 +33,7 @@ class DiscreteSAC(SAC):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        """Discrete actions are all it is chosen for."""
+        """Check only the settings: this class is selected only for Discrete actions."""
         cls.check_settings(action, settings)
 
     @classmethod
@@ -49,16 +49,16 @@ class DiscreteSAC(SAC):
 
     @staticmethod
     def default_target_entropy(action: Leaf) -> float:
-        return 0.98 * float(np.log(action.sizes[0]))  # nearly that of choosing evenly
+        return 0.98 * float(np.log(action.sizes[0]))  # slightly below that of the uniform policy
 
     def policy(self, view: View, obs: Tree) -> tuple[Array, Array]:
-        """(probabilities, their logarithms) of all actions, [B, A]."""
+        """Return (probabilities, log-probabilities) of all actions, [B, A]."""
         out = masked(view(self.actor, obs), obs, self.action)
         log_p = ops.of(out).log_softmax(out)
         return ops.of(out).exp(log_p), log_p
 
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
-        """Of the policy in these states [B], exactly."""
+        """Return the exact entropy of the policy in these states [B]."""
         p, log_p = self.policy(view, obs)
         return -ops.of(p).sum(p * log_p, -1)
 
@@ -85,7 +85,7 @@ class DiscreteSAC(SAC):
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 
     def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 11
-        """With masks the usual entropy is nearly that of choosing evenly among what is allowed."""
+        """With masks, the default target entropy depends on the number of valid actions."""
         if not (self.action.masked and self.settings.target_entropy == "auto"):
             return super().alpha_loss(b)
         xp = ops.of(b.reward)
@@ -93,6 +93,6 @@ class DiscreteSAC(SAC):
         return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(choices)), {}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
+        """Return (): nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
         entropy.)"""
         return ()

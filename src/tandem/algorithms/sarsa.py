@@ -1,6 +1,6 @@
-"""What returns of action values go on with: the largest value (Q-learning, Watkins & Dayan 1992,
-doi:10.1007/BF00992698), the value of the action that is taken next (SARSA), or the mean over the
-epsilon-greedy policy that acts (expected SARSA): Sutton & Barto 2018, "Reinforcement learning: an
+"""Bootstrap values from action values: the largest value (Q-learning, Watkins & Dayan 1992,
+doi:10.1007/BF00992698), the value of the next action (SARSA), or the mean over the acting
+epsilon-greedy policy (expected SARSA): Sutton & Barto 2018, "Reinforcement learning: an
 introduction", 2nd edition, eqs. 6.7 and 6.9, section 7.2."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tandem.types import Array, Tree
 
 
 def bootstrap() -> Any:
-    """The setting that says which."""
+    """Return the setting that selects the bootstrap value."""
     return setting(
         "max",
         "bootstrap value: maximum (Q-learning), value of the next action (sarsa), or mean over "
@@ -31,7 +31,7 @@ def bootstrap() -> Any:
 
 
 class EpsilonGreedy(base.Algorithm):
-    """An algorithm that acts epsilon-greedily by one network of action values."""
+    """An algorithm that acts epsilon-greedily on the action values of one network."""
 
     @classmethod
     def exploration_noise(
@@ -42,8 +42,8 @@ class EpsilonGreedy(base.Algorithm):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """DQN's; behind it epsilon [T, N], which is kept with each step, where returns need the
-        policy that acted."""
+        """Return DQN's noise, followed by epsilon [T, N] if returns need the acting policy. Epsilon
+        is then stored with each step."""
         noise = DQN.exploration_noise(settings, action, rng, shape, progress)
         if settings.bootstrap == "max":
             return noise
@@ -73,9 +73,9 @@ class EpsilonGreedy(base.Algorithm):
 
 
 def policy_value(q: Array, chooser: Array, obs: Tree, action: Leaf, epsilon: Array | None) -> Array:
-    """The value [...] of observations to the policy that is greedy by `chooser` [..., A] but for
-    `epsilon`; None: to the greedy one. q: [..., A], without what masks forbid, as `chooser` is;
-    obs: with their masks [..., A], if there are any."""
+    """Return the values [...] of observations under the policy that is epsilon-greedy on `chooser`
+    [..., A]; epsilon=None: the greedy policy. q, chooser: [..., A], with invalid actions masked;
+    obs: includes the action masks [..., A], if any."""
     xp = ops.of(q)
     best = xp.argmax(chooser, -1)
     if epsilon is None:

@@ -1,6 +1,5 @@
 """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477): the
-smaller of two critics, smoothed target actions, a policy that moves more rarely than its
-critics."""
+minimum of two critics, target policy smoothing, and delayed policy updates."""
 
 from __future__ import annotations
 
@@ -132,5 +131,5 @@ class TD3(Deterministic):
         return {**self.scheduled(call, "learning_rate", "tau"), "policy": due}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """Standard normal, for the target actions."""
+        """Sample standard normal noise for the target actions."""
         return rng.standard_normal((*shape, self.size), dtype=np.float32)

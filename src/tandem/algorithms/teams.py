@@ -1,6 +1,6 @@
-"""What algorithms of several agents share. Environments are those of `collect.team.Team`: A agents
-are an axis of the arrays, [B, A, ...]; networks of one agent see rows, [B * A, ...], with the
-agents of a step side by side."""
+"""Functions for multi-agent algorithms. Environments are those of `collect.team.Team`: arrays have
+an axis of A agents, [B, A, ...]. Networks of one agent receive rows, [B * A, ...], in which the
+agents of a step are adjacent."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ AGENTS, STATE, ACTIVE = "agents", "state", "active"  # entries of a team's obser
 
 
 def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
-    """Refuses environments of one agent, and action spaces that are not of these kinds. Those are
-    Discrete ones at least."""
+    """Raise SpaceError for single-agent environments, and for action spaces that are not of these
+    kinds, which include at least that of Discrete actions."""
     if not (isinstance(observation, dict) and {AGENTS, STATE, ACTIVE} <= set(observation)):
         raise SpaceError(
             f"{name} requires a multi-agent environment.",
@@ -37,12 +37,12 @@ def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
 
 
 def count(action: Leaf) -> int:
-    """A, the number of agents."""
+    """Return A, the number of agents."""
     return action.shape[0]
 
 
 def one(action: Leaf) -> Leaf:
-    """The actions of one agent."""
+    """Return the action space of one agent."""
     if action.sizes:
         return Leaf("discrete", (), "int64", action.sizes[:1], masked=action.masked)
     wide = action.shape[1]
@@ -50,7 +50,7 @@ def one(action: Leaf) -> Leaf:
 
 
 def seen(observation: Spec) -> Leaf:
-    """The observation space of one agent's network."""
+    """Return the observation space of one agent's network."""
     assert isinstance(observation, dict)
     both = observation[AGENTS]
     wide = both.shape[1]
@@ -58,7 +58,7 @@ def seen(observation: Spec) -> Leaf:
 
 
 def space(inputs: Any) -> Any:
-    """A space of Gymnasium's for what enters a network: a body of the user's is told of it."""
+    """Return the Gymnasium space of a network's input, for custom feature extractors."""
     from gymnasium import spaces
 
     if isinstance(inputs, dict):
@@ -68,61 +68,61 @@ def space(inputs: Any) -> Any:
 
 
 def rows(x: Array) -> Array:
-    """[B, A, ...] as [B * A, ...]."""
+    """Reshape [B, A, ...] to [B * A, ...]."""
     return ops.of(x).reshape(x, (-1, *x.shape[2:]))
 
 
 def by_agent(x: Array, agents: int) -> Array:
-    """[B * A, ...] as [B, A, ...]."""
+    """Reshape [B * A, ...] to [B, A, ...]."""
     return ops.of(x).reshape(x, (-1, agents, *x.shape[1:]))
 
 
 def masks(obs: Tree, action: Leaf) -> dict[str, Array]:
-    """The masks of each agent's choices as rows [B * A, C], under their name; none where actions
-    have none."""
+    """Return each agent's action masks as rows [B * A, C], under their key; empty without
+    masks."""
     if not action.masked:
         return {}
     return {MASK: ops.of(obs[MASK]).reshape(obs[MASK], (-1, action.sizes[0]))}
 
 
 def allowed(out: Array, obs: Tree, action: Leaf) -> Array:
-    """Outputs [B * A, C] for the choices of each agent as [B, A, C], those that are forbidden as
-    `masked` has them."""
+    """Reshape outputs [B * A, C] for each agent's actions to [B, A, C], with invalid actions
+    masked."""
     return by_agent(masked(out, masks(obs, action), one(action)), count(action))
 
 
 def active(obs: Tree) -> Array:
-    """float [B, A], 1 for agents that take part."""
+    """Return float [B, A], 1 for active agents."""
     xp = ops.of(obs[ACTIVE])
     return 1.0 - xp.abs(xp.cast(obs[ACTIVE]) - 1.0)
 
 
 def going(next_obs: Tree) -> Array:
-    """float [B, A], 1 for agents whose future counts after a step: those that take part, and those
-    that a limit took in that step."""
+    """Return float [B, A], 1 for agents with a bootstrap value after a step: active agents, and
+    those that were truncated in that step."""
     xp = ops.of(next_obs[ACTIVE])
     return xp.clip(xp.cast(next_obs[ACTIVE]), 0.0, 1.0)
 
 
 def own(obs: Tree) -> Array:
-    """float [B, A, A]: which agent it is that each row is of, as one-hot vectors."""
+    """Return the one-hot agent identity of each row, float [B, A, A]."""
     agents = obs[AGENTS]
     return agents[..., -agents.shape[1] :]
 
 
 def of_all(x: Array, obs: Tree) -> Array:
-    """[B] of a step as [B, A] of its agents."""
+    """Repeat [B], one per step, to [B, A], one per agent."""
     return x[:, None] + 0.0 * active(obs)
 
 
 def mean(x: Array, obs: Tree) -> Array:
-    """[B]: the mean of x [B, A] over the agents that take part; 0 where none does."""
+    """Return the mean of x [B, A] over the active agents, [B]; 0 where none is active."""
     xp, here = ops.of(x), active(obs)
     return xp.sum(here * x, -1) / xp.clip(xp.sum(here, -1), 1.0, float(x.shape[-1]))
 
 
 def check_replay(settings: Any) -> None:
-    """Refuses of sequences what only single steps have."""
+    """Raise SettingError for settings of single steps that replay of sequences does not support."""
     if units := settings.recurrent:
         for name, own, plain in (
             ("prioritized", settings.prioritized, False),
@@ -138,7 +138,7 @@ def check_replay(settings: Any) -> None:
 
 
 def rewards(action: Leaf) -> dict[str, Leaf]:
-    """The column for what each agent was paid, where a replay buffer keeps it."""
+    """Return the replay buffer's column for the rewards of each agent."""
     agents = count(action)
     return {
         "rewards": Leaf("box", (agents,), "float32", (), (-np.inf,) * agents, (np.inf,) * agents)

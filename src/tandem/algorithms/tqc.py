@@ -1,5 +1,5 @@
 """Truncated quantile critics (Kuznetsov et al. 2020, arXiv:2005.04269): soft actor-critic whose
-critics estimate quantiles of returns, of which the highest are left out of targets."""
+critics estimate quantiles of returns. Targets drop the highest quantiles."""
 
 from __future__ import annotations
 

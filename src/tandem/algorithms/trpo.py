@@ -1,6 +1,6 @@
-"""Trust region policy optimisation (Schulman et al. 2015, arXiv:1502.05477), with generalised
-advantages (Schulman et al. 2016, arXiv:1506.02438): natural gradients by conjugate gradients on
-Fisher-vector products, and a line search."""
+"""Trust region policy optimization (Schulman et al. 2015, arXiv:1502.05477) with generalized
+advantage estimation (Schulman et al. 2016, arXiv:1506.02438): natural gradients by conjugate
+gradients on Fisher-vector products, and a line search."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class TRPO(OnPolicy):
         b = self.steps(b)
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
         metrics = dict[str, Array]()
-        if not self.settings.batch_size:  # the first by the whole rollout is the policy's too
+        if not self.settings.batch_size:  # then the first update includes the policy
             names, whole = ("improvement", "divergence"), self.over_batch(b)
             metrics = self.backend.cond(s["policy"], lambda: self.policy_step(whole), names)
         rate, clip = s["learning_rate"], s["max_grad_norm"]

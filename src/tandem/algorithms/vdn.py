@@ -1,6 +1,6 @@
 """Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's
-action is the sum of its agents' values, each of what that agent sees. With double targets (van
-Hasselt et al. 2016), and a memory where the settings say so."""
+action is the sum of its agents' values, each computed from that agent's observation. With double
+targets (van Hasselt et al. 2016) and optional recurrence."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class VDN(base.Algorithm):
             backend.time_first = True
 
     def mixers(self, networks: dict[str, Source]) -> None:
-        """Makes what mixes the agents' values: a sum needs nothing."""
+        """Create the mixer of the agents' values; a sum needs none."""
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: VDNSettings) -> None:
@@ -118,19 +118,19 @@ class VDN(base.Algorithm):
         return {"q": bodies.role(seen, body, head, settings, **apart)}
 
     def joint(self, mixer: Any, q: Array, obs: Tree, here: Array) -> Array:  # eq. 3
-        """The team's value [B] of its agents' [B, A], those that count being `here` [B, A]."""
+        """Return the team's value [B] from the values [B, A] of the agents that are `here`."""
         return ops.of(q).sum(q * here, -1)
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
-        """Temporal-difference errors [B], or [B, A] of each agent by itself; best [B, A] values the
-        next actions, chosen [B, A] those that were taken."""
+        """Return TD errors [B], or [B, A] if agents learn independently. best: values of the next
+        actions [B, A]; chosen: values of the actions taken [B, A]."""
         target, mixer = (x[1] if len(x) > 1 else None for x in (self.targets, self.learned))
         later = self.joint(target, best, b.next_obs, teams.going(b.next_obs))
         y = ops.of(later).stop_gradient(b.reward + b.discount * later)
         return y - self.joint(mixer, chosen, b.obs, teams.active(b.obs))
 
     def loss_of(self, b: Batch, errors: Array) -> tuple[Array, Array]:
-        """(the loss, the mean size of the errors), [B], of the `errors`."""
+        """Return (loss, mean absolute error), [B] each, of the `errors`."""
         return errors**2, ops.of(errors).abs(errors)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -140,14 +140,14 @@ class VDN(base.Algorithm):
         later = values(self.target, b.obs, before, action)[1] if self.sequence else ()
         after, _ = values(self.target, b.next_obs, later, action)
         selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
-        # each agent's own: no other choice has a larger sum
+        # each agent's best action: together they maximize the sum
         best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))
         chosen = xp.take(q, b.action)
         loss, error = self.loss_of(b, self.errors(b, best, chosen))
         return loss, {"q": xp.mean(chosen, -1), **priorities.erring(self.settings, error)}
 
     def memory_before(self, network: Network, b: Batch) -> Tree:
-        """A network's memory before the steps that are learned from, as `values` takes it."""
+        """Return a network's recurrent state before the steps with a loss, as `values` takes it."""
         if not self.sequence:
             return ()
         state = teams.rows(b.extra["q_state"])
@@ -176,7 +176,7 @@ class VDN(base.Algorithm):
         }
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
-        """With a memory, its state before each step."""
+        """Return the recurrent state before each step, if the network is recurrent."""
         return {"q_state": state_leaf(self.settings, self.agents)} if self.sequence else {}
 
     @staticmethod
@@ -192,8 +192,8 @@ class VDN(base.Algorithm):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        """Whether each agent's action is random, and which one it would be; where there are masks,
-        numbers to draw it by."""
+        """Return flags of random actions of each agent, and the random actions; with action masks,
+        uniform numbers to sample them by."""
         agents = (*shape, teams.count(action))
         explore = rng.random(agents) < settings.epsilon(progress)[:, None, None]
         if action.masked:
@@ -218,9 +218,9 @@ class VDN(base.Algorithm):
 
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
-    """What a network says of each agent's actions, [B, A, C], and its memory after the step.
-    `memory` is () without one, else the state [S * A, size] before the rows, and where it starts
-    anew [B, A]."""
+    """Return a network's values of each agent's actions, [B, A, C], and its recurrent state after
+    the step. memory: (recurrent state [S * A, size] before the rows, flags [B, A] that reset it);
+    () for feed-forward networks."""
     x = teams.rows(obs[teams.AGENTS])
     if not memory:
         return teams.allowed(network(x), obs, action), ()
