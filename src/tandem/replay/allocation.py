@@ -1,5 +1,4 @@
-"""How much memory or disk there is, asked before anything large is allocated, and the allocation
-itself."""
+"""Allocation of large arrays, after a check of the available memory or disk space."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tandem.platforms import free_memory, reserve
 from tandem.types import AnyArray
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
-# mount, limit, use, the key in memory.stat of what the kernel can free: of cgroup version 2, and 1
+# mount, limit file, usage file, key in memory.stat of reclaimable memory: cgroup versions 2 and 1
 _CGROUP_FILES = (
     ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     (
@@ -30,7 +29,7 @@ _CGROUP_FILES = (
 
 
 def human(size: int) -> str:
-    """Returns a number of bytes in words: '1.5 GiB'."""
+    """Format a number of bytes: '1.5 GiB'."""
     value, power = float(size), 0
     while value >= 1024 and power < len(_UNITS) - 1:
         value, power = value / 1024, power + 1
@@ -38,15 +37,15 @@ def human(size: int) -> str:
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Returns the bytes of memory that a new allocation may use: what the machine has free, or the
-    limits of containers (cgroups) leave, whichever is less. None where the system does not tell.
-    root: the folder that holds proc and sys."""
+    """Return the bytes of memory available for a new allocation: the machine's free memory, or what
+    the limits of containers (cgroups) leave, whichever is less. None if the system does not report
+    it. root: the folder that contains proc and sys."""
     limits = [n for n in (free_memory(root), *_cgroup_memory(root)) if n is not None]
     return min(limits, default=None)
 
 
 def _cgroup_memory(root: Path) -> Iterator[int]:
-    """Bytes left of the limit of each group around this process."""
+    """Yield the bytes left of the memory limit of each cgroup that contains this process."""
     for mount, limit_file, use_file, cache_key in _CGROUP_FILES:
         for group in _own_groups(root, root / mount):
             try:
@@ -56,12 +55,12 @@ def _cgroup_memory(root: Path) -> Iterator[int]:
                 stat = dict(line.split() for line in lines)
             except (OSError, ValueError):
                 continue
-            if limit.isdigit():  # version 2 writes "max" where there is no limit
+            if limit.isdigit():  # version 2 writes "max" for no limit
                 yield max(0, int(limit) - use + int(stat.get(cache_key, 0)))
 
 
 def _own_groups(root: Path, mount: Path) -> list[Path]:
-    """The group of this process under `mount`, and those around it, whose limits hold too."""
+    """Return this process's cgroup under `mount`, and its ancestors, whose limits apply too."""
     groups = {mount}
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -77,10 +76,11 @@ def _own_groups(root: Path, mount: Path) -> list[Path]:
 def require(
     size: int, what: str, files: Sequence[Path] = (), capacity: int = 0, why: object = None
 ) -> None:
-    """Raises MemoryBudgetError, with both sizes, where `size` bytes do not fit: on the disk of
-    `files` if there are any (those that exist already are replaced, so their space counts as free),
-    otherwise in memory; or where `why` says that they do not. what: what needs them, for the
-    message. capacity: of the replay buffer that the files are of.
+    """Raise MemoryBudgetError, with both sizes, if `size` bytes do not fit: on the disk of `files`,
+    if any (existing ones will be replaced, so their space counts as free), otherwise in memory.
+
+    what: the owner of the bytes, for the message. capacity: the capacity of the replay buffer in
+    the files. why: the reason that an allocation failed; if given, always raise.
     """
     place = f"the disk of {files[0].parent}" if files else "the memory of this machine"
     available = _available_disk(files) if files else available_memory()
@@ -100,13 +100,13 @@ def require(
 
 
 def _available_disk(files: Sequence[Path]) -> int:
-    # of files that will be replaced; Windows does not tell
+    # space of files that will be replaced; unknown on Windows
     replaced = sum(getattr(f.stat(), "st_blocks", 0) * 512 for f in files if f.exists())
     return shutil.disk_usage(files[0].parent).free + replaced
 
 
 def size_of(arrays: Iterable[tuple[tuple[int, ...], Any]]) -> int:
-    """Returns the bytes of arrays of these shapes and dtypes."""
+    """Return the total bytes of arrays with these shapes and dtypes."""
     return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)
 
 
@@ -116,11 +116,11 @@ def allocate(
     capacity: int = 0,
     files: Sequence[Path] = (),
 ) -> dict[str, AnyArray]:
-    """Returns an array for each shape and dtype; in `files`, if there are any, one for each. In
-    memory they are zeros, which take real memory only as they are written. Files have their place
-    on the disk at once; one of the same array that is there already is used as it is.
+    """Return an array for each shape and dtype, in memory or memory-mapped in `files`, one file per
+    array. Arrays in memory are zeros, which use physical memory only once written. Files reserve
+    their disk space immediately; an existing file of a matching array is used as it is.
 
-    Raises MemoryBudgetError where they do not fit, see `require`."""
+    Raises MemoryBudgetError if they do not fit, see `require`."""
     size = size_of(columns.values())
     require(size, what, files, capacity)
     if not files:
@@ -145,6 +145,6 @@ def _in_file(shape: tuple[int, ...], dtype: Any, file: Path) -> AnyArray:
     new = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
     with file.open("r+b") as opened:
         reserve(opened, file.stat().st_size, new.offset)
-    # A plain array over the map: np.memmap's own class costs time at every index and leaks into
-    # what is taken from it.
+    # Return a plain array over the map: np.memmap is slower to index, and its results are np.memmap
+    # too.
     return np.asarray(new)

@@ -1,5 +1,5 @@
-"""Named arrays in the safetensors format, written and read in blocks: a replay memory is saved and
-restored without a copy of it in memory."""
+"""Named arrays in the safetensors format, written and read in blocks, so that a replay buffer is
+saved and restored without a copy of it in memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ BLOCK = 2**22  # bytes
 
 
 class StoredArray:
-    """An array in a file, read when it is used. Its shape and dtype are known; an index of the
-    first axis, or a range without steps, is again a stored array; `fill` reads it into an array,
-    and `np.asarray` into a new one. A copy or a pickle of it is an array in memory."""
+    """An array in a file, read on use. Its shape and dtype are known. Indexing the first axis with
+    an integer or a slice without step returns another stored array. `fill` reads it into an
+    existing array, and `np.asarray` into a new one. Copying or pickling gives an array in
+    memory."""
 
     def __init__(self, path: Path, begin: int, shape: tuple[int, ...], dtype: Any) -> None:
         self.path, self.begin, self.shape, self.dtype = path, begin, shape, np.dtype(dtype)
@@ -46,7 +47,7 @@ class StoredArray:
 
 
 def fill(target: AnyArray, source: Any) -> None:
-    """Copies an array, or a stored one, into another of its shape."""
+    """Copy an array or a stored array into another array of the same shape."""
     if not isinstance(source, StoredArray):
         target[...] = source
         return
@@ -70,12 +71,12 @@ def _read(file: IO[bytes], target: AnyArray) -> None:
 
 
 def size(arrays: Mapping[str, Any]) -> int:
-    """Returns the bytes of a file of these arrays."""
+    """Return the size in bytes of a file of these arrays."""
     return len(_header(arrays)) + sum(int(x.nbytes) for x in arrays.values())
 
 
 def pieces(arrays: Mapping[str, Any]) -> Iterator[Any]:
-    """Yields the bytes of a file of these arrays, of NumPy, JAX, or stored ones, in blocks."""
+    """Yield the bytes of a file of these arrays (NumPy, JAX or stored ones) in blocks."""
     yield _header(arrays)
     for name in _in_order(arrays):
         for block in _blocks(arrays[name]):
@@ -93,17 +94,17 @@ def _header(arrays: Mapping[str, Any]) -> bytes:
             "data_offsets": [begin, end],
         }
     text = json.dumps(rows, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # arrays begin at multiples of eight bytes
+    text += b" " * (-len(text) % 8)  # arrays start at multiples of eight bytes
     return struct.pack("<Q", len(text)) + text
 
 
 def _in_order(arrays: Mapping[str, Any]) -> list[str]:
-    """The widest numbers first: each array is aligned then."""
+    """Return the names with the widest dtypes first, so that each array is aligned."""
     return sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
 
 
 def _blocks(x: Any) -> Iterator[AnyArray]:
-    """The elements in order, in contiguous arrays."""
+    """Yield the elements in order, in contiguous little-endian arrays."""
     if x.nbytes <= BLOCK:
         array = np.asarray(x, order="C")
         yield array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -114,8 +115,8 @@ def _blocks(x: Any) -> Iterator[AnyArray]:
 
 
 def stored(path: Path, begin: int, length: int) -> dict[str, StoredArray]:
-    """Returns the arrays of a safetensors file that takes up `length` bytes of `path`. Raises
-    whatever damaged bytes come to."""
+    """Return the arrays of a safetensors file that occupies `length` bytes of `path`, from `begin`.
+    Damaged files can raise any exception."""
     with path.open("rb") as file:
         file.seek(begin)
         (count,) = struct.unpack("<Q", file.read(8))
@@ -135,5 +136,5 @@ def stored(path: Path, begin: int, length: int) -> dict[str, StoredArray]:
 
 
 def loaded(arrays: Mapping[str, StoredArray], most: float = inf) -> dict[str, Any]:
-    """Returns arrays of at most `most` bytes in memory, larger ones as they are."""
+    """Read arrays of at most `most` bytes into memory; return larger ones as they are."""
     return {name: x if x.nbytes > most else np.asarray(x) for name, x in arrays.items()}

@@ -28,35 +28,37 @@ from tandem.types import (
     Tree,
 )
 
-SPAN = 2**40  # more time steps than any ring sees
+SPAN = 2**40  # more time steps than any ring receives
 NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
 class Ring:
     """A ring buffer of the newest transitions of N environments, in arrays [slots, N, ...].
 
-    A row is one step of one environment. Its id is t * N + environment, where t counts all time
-    steps ever written; it never changes. An observation is stored once: what followed row t is the
-    observation of row t + 1, and the slot after the newest row holds the observations that the next
-    rows will start from. Only where an episode was cut and its environment reset in the same step
-    is the true last observation stored separately (`CutStore`); with `terminal`, also where it
-    terminated. Of observations that are declared
-    to be stacks of pictures (`Leaf.stack`) each picture is stored once; slots before the oldest row
-    hold the pictures that it shows.
+    A row is one step of one environment. Its id, t * N + environment, never changes; t counts all
+    time steps ever written. Each observation is stored once: the next observation of row t is the
+    observation of row t + 1, and the slot after the newest row holds the observations from which
+    the next rows will start. If an episode was truncated and its environment reset in the same
+    step, the true last observation is stored separately (`CutStore`); with `terminal`, also if it
+    terminated. If observations are declared as stacks of images (`Leaf.stack`), each image is
+    stored once; slots before the oldest row hold the earlier images of its stack.
 
-    capacity: transitions to keep, rounded up to whole time steps.
-    envs: N.
-    obs, action: the spaces of a single one; dtypes are kept, so uint8 images stay uint8.
-    path: a folder of this ring's own for memory-mapped files (older ones in it are replaced);
-      without it the arrays are in memory.
-    extra: what else of a trajectory's `extra` to keep with each row. "rewards" are summed over n
-      steps, as the reward is.
-    limited: the entry of a team's observations that is 2 of an agent that a limit took alone.
-    terminal: whether observations after a termination are read: by hindsight, or by losses that do
-      not multiply them by the discount of 0.
+    Args:
+        capacity: Transitions to keep, rounded up to whole time steps.
+        envs: Number of environments N.
+        obs: Space of a single observation. Dtypes are kept, so uint8 images stay uint8.
+        action: Space of a single action.
+        path: Folder for memory-mapped files, used by this ring only (existing files in it are
+            replaced). Without it, the arrays are in memory.
+        extra: Entries of a trajectory's `extra` to store with each row. "rewards" are summed over n
+            steps, like the reward.
+        limited: The entry of a team's observations that is 2 for an agent that was truncated alone.
+        terminal: Whether observations after a termination are read: by hindsight, or by losses that
+            do not multiply them by the discount of 0.
 
-    Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine
-    (or the disk) has left.
+    Raises:
+        MemoryBudgetError: Before any allocation, if `size` exceeds the available memory or disk
+            space.
     """
 
     def __init__(
@@ -72,12 +74,12 @@ class Ring:
         terminal: bool = False,
     ) -> None:
         self.limited = limited
-        self.terminal_from = 0 if terminal else SPAN  # the time step from which they are stored
-        self.scaled: Callable[[AnyArray], AnyArray] | None = None  # what rewards are read through
+        self.terminal_from = 0 if terminal else SPAN  # first time step with terminal observations
+        self.scaled: Callable[[AnyArray], AnyArray] | None = None  # applied to rewards on reading
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
         self.nbytes = layout.nbytes  # of its arrays
-        self.history = layout.history  # time steps before a row that its observation shows
+        self.history = layout.history  # earlier time steps that are part of a row's observation
         files: list[Path] = []
         if path is not None:
             Path(path).mkdir(parents=True, exist_ok=True)
@@ -87,17 +89,17 @@ class Ring:
         self._flat = {
             name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
         }
-        # of each row, [slots * N], to be indexed by `position(ids)`: whether it ended its episode,
-        # whether it may be learned from, and gamma, or 0 where the episode terminated
+        # per row, [slots * N], indexed by `position(ids)`: whether it ended its episode, whether it
+        # can be sampled, and gamma, or 0 where the episode terminated
         self.last, self.valid, self.discount = (
             self._flat[name] for name in ("last", "valid", "discount")
         )
         self._extra = [f"extra/{name}" for name in extra]
         self._cuts = CutStore(list(layout.obs.values()))
-        self.time = 0  # time steps ever written: the t of the next one
-        self._forgotten = 0  # time steps before this one were let go of by `forget`
-        # the same for each environment, where `forget_rows` let go of more; those rows that are
-        # still in the arrays are not valid any more
+        self.time = 0  # time steps ever written: t of the next one
+        self._forgotten = 0  # time steps before this one were dropped by `forget`
+        # the same per environment, where `forget_rows` dropped more; their rows that are still in
+        # the arrays are no longer valid
         self._floors = Floors(envs)
         self._drawable = 0  # valid rows in the ring
 
@@ -109,64 +111,65 @@ class Ring:
         action: Leaf,
         extra: Mapping[str, Leaf] = NO_EXTRA,
     ) -> int:
-        """Bytes of such a ring's arrays. Cut episodes whose environment was reset at once add one
-        observation each."""
+        """Return the bytes of such a ring's arrays. Each truncated episode whose environment reset
+        in the same step adds one observation."""
         return Layout(capacity, envs, obs, action, extra).nbytes
 
     def __len__(self) -> int:
-        """The number of rows that can be drawn: those in the ring that are valid."""
+        """Return the number of valid rows in the ring, which can be sampled."""
         return self._drawable
 
     @property
     def oldest(self) -> int:
-        """The smallest id in the ring, of whichever environment: of others `forget_rows` may have
-        let go of more."""
+        """The smallest id in the ring, over all environments; `forget_rows` may have dropped more
+        rows of some."""
         return self._first(self.time) * self.envs
 
     @property
     def floors(self) -> IntArray:
-        """The first time step of each environment that is in the ring; int64 [N]."""
+        """The first time step in the ring for each environment; int64 [N]."""
         return np.maximum(self._floors.steps, self._first(self.time))
 
     @property
     def newest(self) -> int:
-        """The largest id in the ring; every id from `oldest` to it is there. One less than `oldest`
-        in an empty ring."""
+        """The largest id in the ring, which contains every id from `oldest` on. One less than
+        `oldest` in an empty ring."""
         return self.time * self.envs - 1
 
     def column(self, name: str) -> AnyArray:
-        """[slots * N, ...], to be indexed by `position(ids)`: see `Layout`."""
+        """Return a column [slots * N, ...], indexed by `position(ids)`: see `Layout`."""
         return self._flat[name]
 
     def contains(self, ids: IntArray) -> BoolArray:
-        """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
+        """Return True for each of `ids` that is (still) in the ring, in the shape of `ids`."""
         contained: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
         uneven = self._floors.uneven(self._first(self.time))
         return contained & self._floors.above(ids) if uneven else contained
 
     def rows(self, envs: Sequence[int] | None = None) -> IntArray:
-        """The ids of all valid rows, of these environments or of all, the oldest first."""
+        """Return the ids of all valid rows, of these environments or of all, oldest first."""
         return valid_rows(self, envs)
 
     def position(self, ids: IntArray) -> IntArray:
-        """The positions of rows `ids`, or of those one time step after the newest, in arrays over
-        [slots * N]."""
+        """Return the positions of rows `ids` in arrays over [slots * N]; ids of the time step after
+        the newest are allowed."""
         rows = self.slots * self.envs
-        at = ids - self.oldest // rows * rows  # in [0, 2 rows]: cheaper than the remainder of each
+        at = ids - self.oldest // rows * rows  # in [0, 2 rows]; cheaper than a remainder
         np.subtract(at, rows, out=at, where=at >= rows)
         return at
 
     def add(self, trajectory: Trajectory) -> None:
-        """Writes T steps of all environments over the oldest rows; of more steps than there are
-        slots the newest stay.
+        """Write T steps of all environments over the oldest rows. If there are more steps than
+        slots, the newest are kept.
 
-        The first observations must be what followed the last add, except where that ended the
-        episode (then `last`, and an entry in `cuts`, say so). Observations in `cuts` of episodes
-        that terminated are stored only with `terminal`: elsewhere nothing is learned from them, as
-        their discount is 0. Of `extra` the entries that the ring was made with are stored.
+        The first observations must follow the last steps of the previous call, except where those
+        ended the episode (marked by `last`, and by an entry in `cuts`). Observations in `cuts` of
+        terminated episodes are stored only with `terminal`: otherwise they are never used, since
+        their discount is 0. Entries of `extra` are stored if they were passed to the constructor.
 
-        Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no
-        episode ended.
+        Raises:
+            SpaceError: For arrays of another shape or dtype.
+            EnvironmentFault: For `cuts` at steps where no episode ended.
         """
         arrays, following = self._read(trajectory)
         steps = len(trajectory.reward)
@@ -186,7 +189,7 @@ class Ring:
         self.time = end
 
     def forget(self, steps: int | None = None) -> None:
-        """Drops the oldest `steps` time steps, or all without a number."""
+        """Drop the oldest `steps` time steps; None: all."""
         first = (
             self.time if steps is None else min(self._first(self.time) + max(steps, 0), self.time)
         )
@@ -194,9 +197,8 @@ class Ring:
         self._forgotten = max(first, self._forgotten)
 
     def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> IntArray:
-        """Drops the `count` oldest valid rows, of these environments or of all, and returns their
-        positions. Of the oldest time step some environments' rows may go and others stay: then
-        later calls begin with those."""
+        """Drop the `count` oldest valid rows, of these environments or of all, and return their
+        positions. Some rows of the oldest time step may remain: later calls drop those first."""
         ids, first = valid_rows(self, envs, max(count, 0)), self._first(self.time)
         at = self.position(ids)
         self.valid[at] = False
@@ -205,8 +207,8 @@ class Ring:
         return at
 
     def break_off(self, envs: Sequence[int] | None = None) -> None:
-        """Cuts the running episodes, of these environments or of all, after the newest rows: what
-        is written next belongs to other episodes."""
+        """Truncate the running episodes, of these environments or of all, after the newest rows:
+        rows written later belong to other episodes."""
         ids = np.arange(max(self.oldest, self.newest + 1 - self.envs), self.newest + 1)
         if envs is not None:
             ids = ids[np.isin(ids % self.envs, envs)]
@@ -219,17 +221,18 @@ class Ring:
         self._cuts.append(ids[going], following)
 
     def transitions(self, ids: IntArray, n: int = 1) -> Batch:
-        """Returns the n-step transitions that start in rows `ids` [...]; fields are [..., *their
+        """Return the n-step transitions that start in rows `ids` [...]; fields are [..., *their
         own].
 
         reward = sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount =
-        discount_t ... discount_(t+m-1), next_obs = what followed row t + m - 1 (Sutton & Barto
-        2018, section 7.1). m is n, or less where the episode ends or the newest row is reached
-        earlier; both are then exact for that m. float32; gamma is the one stored with the rows.
+        discount_t ... discount_(t+m-1), next_obs = the observation after row t + m - 1 (Sutton &
+        Barto 2018, section 7.1). m is n, or less if the episode or the ring ends earlier; reward
+        and discount are then exact for that m. float32; gamma is the one stored with the rows.
         After a termination the discount is 0, and next_obs is the true last observation with
-        `terminal`, else finite but of no meaning.
+        `terminal`, otherwise finite but meaningless.
 
-        Raises SettingError for ids that are not in the ring.
+        Raises:
+            SettingError: For ids that are not in the ring.
         """
         shape, row = ids.shape, ids.ravel()
         if row.size and not self.contains(row).all():
@@ -264,19 +267,19 @@ class Ring:
         )
 
     def observed(self, ids: IntArray) -> Tree:
-        """Returns the observations [..., *their own] in rows `ids` [...]."""
+        """Return the observations [..., *their own] in rows `ids` [...]."""
         parts = self._obs_at(self.position(ids.ravel()))
         return self._layout.join([x.reshape(*ids.shape, *x.shape[1:]) for x in parts])
 
     def after(self, ids: IntArray) -> Tree:
-        """Returns the observations [B, ...] after rows `ids` [B]; where the episode terminated they
-        have no meaning without `terminal`."""
+        """Return the observations [B, ...] after rows `ids` [B]. Without `terminal` they are
+        meaningless after a termination."""
         at = self.position(ids)
         return self._layout.join(self._next_obs(ids, at, self.discount.take(at)))
 
     def state(self) -> State:
-        """Returns (JSON data, arrays) for `load_state`: only slots in use. The arrays are views,
-        good until the next add (a copy could need as much memory again as the ring itself)."""
+        """Return (JSON data, arrays) for `load_state`, for the slots in use. The arrays are views,
+        valid until the next add, since a copy could double the memory of the ring."""
         used = self.used_slots(self.time)
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
@@ -293,10 +296,11 @@ class Ring:
         return meta, arrays
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Becomes the ring whose `state` this was, bit for bit: the same ids, the same transitions,
+        """Restore the ring whose `state` this was, bit for bit: the same ids, the same transitions,
         now and later.
 
-        Raises ResumeError where that ring had another size, other observations or other actions.
+        Raises:
+            ResumeError: If that ring had another size, other observations or other actions.
         """
         time = int(meta["time"])
         used = self.used_slots(time)
@@ -314,20 +318,20 @@ class Ring:
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
         self.time, self._forgotten = time, int(meta.get("kept", 0))
-        if self.terminal_from != SPAN:  # older rings did not store them
+        if self.terminal_from != SPAN:  # rings in older checkpoints did not store them
             self.terminal_from = min(int(meta.get("terminal_from", SPAN)), time)
         self._floors.steps[:] = meta.get("floors", 0)
         oldest = self._first(time)
         self._drawable = self._count_valid(oldest, time - oldest)
 
     def used_slots(self, time: int) -> int:
-        """How many slots hold something once `time` steps were ever written: one more than there
-        are rows of an environment, for what followed the newest."""
+        """Return the number of used slots after `time` steps were written: one more than rows of an
+        environment, for the observations after the newest."""
         return min(time + 1, self.slots) if time else 0
 
     def _read(self, trajectory: Trajectory) -> tuple[list[AnyArray], list[AnyArray]]:
-        """Returns (the trajectory's arrays, one for each column, and the observations after it, one
-        for each column of observations); shapes and dtypes are checked."""
+        """Return (the trajectory's arrays, one per column; the observations after it, one per
+        column of observations), after a check of shapes and dtypes."""
         following = self._layout.obs_columns(trajectory.bootstrap)
         arrays = [
             *self._layout.obs_columns(trajectory.obs),
@@ -347,8 +351,8 @@ class Ring:
         return arrays, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
-        """Returns (ids of the cut rows from step `skip` on that are to be stored, rising; the last
-        observations of their episodes)."""
+        """Return (increasing ids of the `cuts` to store, from step `skip` on; the last observations
+        of their episodes)."""
         cuts: Cuts = trajectory.cuts
         parts = self._layout.obs_columns(cuts.obs)
         for name, x in zip(self._layout.obs, parts, strict=True):
@@ -370,7 +374,7 @@ class Ring:
         return ids[order], [x[order] for x in parts]
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
-        """Returns the observations after rows `final`, an array for each leaf."""
+        """Return the observations after rows `final`, one array per leaf."""
         obs = self._obs_at(self.position(final + self.envs))
         if len(self._cuts):
             last = self.last.take(at_final)
@@ -389,7 +393,7 @@ class Ring:
         return obs
 
     def _obs_at(self, at: IntArray) -> list[AnyArray]:
-        """Returns the observations at these positions, an array for each leaf."""
+        """Return the observations at these positions, one array per leaf."""
         return [
             stacks.together(self._flat[name], self._flat[f"age/{name}"], at, self.envs, leaf.stack)
             if leaf.stack
@@ -398,11 +402,11 @@ class Ring:
         ]
 
     def _first(self, time: int) -> int:
-        """The oldest time step whose rows are in the ring once `time` steps were ever written."""
+        """Return the oldest time step in the ring after `time` steps were written."""
         return max(self._forgotten, time - self.slots + 1 + self.history)
 
     def _drop(self, oldest: int) -> None:
-        """Drops the rows before time step `oldest`."""
+        """Drop the rows before time step `oldest`."""
         first = self.oldest // self.envs
         if oldest > first:
             self._drawable -= self._count_valid(first, min(oldest, self.time) - first)
@@ -415,8 +419,8 @@ class Ring:
         )
 
     def _spans(self, start: int, steps: int) -> Iterator[tuple[int, int, int]]:
-        """The slots of the time steps from `start` on, as (first slot, slot after the last, how
-        many steps came before)."""
+        """Yield the slots of the time steps from `start` on, as (first slot, end slot, number of
+        steps before)."""
         low = start % self.slots
         high = min(low + steps, self.slots)
         yield low, high, 0

@@ -1,4 +1,4 @@
-"""Where the episodes of a replay buffer begin and end."""
+"""First and last rows of the episodes in a replay buffer."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tandem.types import IntArray
 
 
 class EpisodeBounds:
-    """Where the episodes of a ring's rows begin and end. It looks at the ring when it is asked, so
-    it is to be made anew for a ring that was loaded."""
+    """First and last rows of the episodes in a ring. The ring is scanned lazily, so create a new
+    object after the ring was loaded."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        # environment * SPAN + time of rows that end an episode, rising
+        # environment * SPAN + time of rows that end an episode, increasing
         self._ends: IntArray = np.zeros(0, np.int64)
-        self._seen = 0  # time steps looked at
+        self._seen = 0  # time steps scanned
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
-        """The first and the last row, as ids, of the episodes that rows `ids` are in, as far as the
-        ring holds them; the last one of a running episode is its newest."""
+        """Return the ids of the first and last rows of the episodes that contain rows `ids`, as far
+        as they are in the ring. The last row of a running episode is its newest."""
         self._look()
         ring, ends = self.ring, self._ends
         time, env = np.divmod(ids, ring.envs)
-        at = np.searchsorted(ends, env * SPAN + time)  # of the first end that is not before the row
+        at = np.searchsorted(ends, env * SPAN + time)  # the first end at or after the row
         around = np.concatenate([[-1], ends, [-1]])
         before, after = around[at], around[at + 1]
         first = np.where(before // SPAN == env, before % SPAN + 1, ring.oldest // ring.envs)
@@ -33,8 +33,8 @@ class EpisodeBounds:
         return first * ring.envs + env, last * ring.envs + env
 
     def finished(self) -> tuple[IntArray, IntArray]:
-        """The first and the last rows, as ids, of all episodes that have ended, as far as the ring
-        holds them."""
+        """Return the ids of the first and last rows of all finished episodes, as far as they are in
+        the ring."""
         self._look()
         time, env = self._ends % SPAN, self._ends // SPAN
         last = time * self.ring.envs + env
@@ -42,8 +42,8 @@ class EpisodeBounds:
         return self.bounds(last)[0], last
 
     def known(self, last: IntArray) -> IntArray:
-        """The last rows of episodes after which the observation is known: one earlier where the
-        episode terminated before the ring stored terminal observations."""
+        """Return the last rows of episodes whose next observation is known: one row earlier for
+        episodes that terminated before the ring stored terminal observations."""
         ring, at = self.ring, self.ring.position(last)
         ended = ring.last.take(at) & (ring.discount.take(at) == 0)
         return last - ring.envs * (ended & (last < ring.terminal_from * ring.envs))
@@ -54,11 +54,11 @@ class EpisodeBounds:
         self._seen = max(self._seen, oldest)
         if self._seen == ring.time:
             return
-        # the newest that were looked at may have been broken off since
+        # the newest scanned rows may have been broken off since
         begin = max(self._seen - 1, oldest)
         ids = np.arange(begin * ring.envs, ring.time * ring.envs)
         at = ring.position(ids)
-        # what only reset is no part of any
+        # rows that only reset their environment belong to no episode
         time, env = np.divmod(ids[ring.last[at] | ~ring.valid[at]], ring.envs)
         ends = self._ends[self._ends % SPAN >= oldest]
         self._ends = np.unique(np.concatenate([ends, env * SPAN + time]))

@@ -1,4 +1,4 @@
-"""Rows that are let go of for some environments of a ring sooner than for others."""
+"""Rows of a ring that are dropped earlier for some environments than for others."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ if TYPE_CHECKING:
 
 
 class Floors:
-    """The first time step that is kept of each of N environments. Rows before it that are still in
-    the ring's arrays are not valid any more."""
+    """The first time step kept for each of N environments. Earlier rows that are still in the
+    ring's arrays are no longer valid."""
 
     def __init__(self, envs: int) -> None:
         self.envs = envs
         self.steps: IntArray = np.zeros(envs, np.int64)
 
     def uneven(self, first: int) -> bool:
-        """Whether more is kept of some environments than of others, in a ring that begins with time
-        step `first`."""
+        """Return True if a ring that starts at time step `first` keeps more rows of some
+        environments than of others."""
         return bool(self.steps.max() > first)
 
     def above(self, ids: IntArray) -> BoolArray:
-        """Whether rows `ids` are kept; bool, in their shape."""
+        """Return True for each of `ids` that is kept; bool, in the shape of `ids`."""
         return ids // self.envs >= self.steps[ids % self.envs]
 
     def drop(self, ids: IntArray) -> int:
-        """Rows up to `ids` of their environments are not kept any more. Returns the first time step
-        that is kept of any."""
+        """Drop rows up to `ids` of their environments. Return the first time step that is kept for
+        any environment."""
         np.maximum.at(self.steps, ids % self.envs, ids // self.envs + 1)
         return int(self.steps.min())
 
 
 def valid_rows(ring: Ring, envs: Sequence[int] | None = None, count: int | None = None) -> IntArray:
-    """The ids of a ring's valid rows, or of the `count` oldest, of these environments or of all;
-    rising."""
+    """Return the increasing ids of a ring's valid rows, or of the `count` oldest, of these
+    environments or of all."""
     end = ring.newest + 1
-    # as many time steps as hold them, unless many rows are not valid
+    # enough time steps to contain them, unless many rows are invalid
     steps = end if count is None else count // max(1, ring.envs if envs is None else len(envs)) + 2
     while True:
         high = min(ring.oldest + steps * ring.envs, end)

@@ -1,6 +1,6 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what an episode
-reached, it is said afterwards, was its goal. Goals are found by index arithmetic on the ring, and
-rewards computed anew for a whole batch."""
+"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): goals that an episode
+achieved replace its original goal. Goals are found by index arithmetic on the ring, and rewards are
+recomputed for a whole batch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Strategy = Literal["future", "final", "episode"]
 STRATEGIES = ("future", "final", "episode")
 
 
-INFO = "info/"  # begins the names of stored entries of `info`
+INFO = "info/"  # prefix of the names of stored entries of `info`
 
 
 class Info(dict[Any, Any]):
-    """The stored entries of `info` of B rows, by name: [B, ...]. Iterating and info[i] give those
-    of each row. Reading anything else raises."""
+    """Stored entries of `info` of B rows, by name: [B, ...]. Iteration and info[i] return the
+    entries of single rows. Reading any other key raises SettingError."""
 
     def __missing__(self, key: Any) -> Any:
         if isinstance(key, int | np.integer):
@@ -48,29 +48,29 @@ class Info(dict[Any, Any]):
         return (Info(zip(self.keys(), row, strict=True)) for row in rows)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)  # list() would ask for the length
+        return sum(1 for _ in self)  # list() would call __len__
 
 
 class Goals(Protocol):
-    """The goals of an environment, as hindsight uses them."""
+    """Interface to an environment's goals, for hindsight."""
 
     def achieved(self, obs: Tree) -> Array:
-        """The goals [B, ...] that observations [B, ...] reach."""
+        """Return the goals [B, ...] achieved in observations [B, ...]."""
 
     def put(self, obs: Tree, goal: Array) -> Tree:
-        """The observations with these goals [B, ...]."""
+        """Return the observations with these goals [B, ...]."""
 
     def judge(self, next_obs: Tree, goal: Array, info: Any) -> tuple[Array, Array]:
-        """(reward, terminated), [B] each, of having arrived at next_obs with these goals."""
+        """Return (reward, terminated), [B] each, for arriving at next_obs with these goals."""
 
 
 class DictGoals(NamedTuple):
-    """Goals as Gymnasium-Robotics has them: entries `achieved_goal` and `desired_goal` of Dict
-    observations. The functions are the environment's, of (achieved, desired, info) over batches;
-    without `compute_terminated` nothing terminates. Where that gives one answer for a batch, as
-    Gymnasium-Robotics' own do, it is called for each goal. stored: the entries of `info` that are
-    kept with each step and passed to them. close: frees what the environment holds. env: it, where
-    it is made for this alone."""
+    """Goals in the format of Gymnasium-Robotics: entries `achieved_goal` and `desired_goal` of Dict
+    observations. The functions are the environment's, applied to batches of (achieved, desired,
+    info). Without `compute_terminated` no step terminates. If it returns a single value for a
+    batch, as in Gymnasium-Robotics, it is called for each goal. stored: entries of `info` that are
+    stored with each step and passed to the functions. close: releases the environment's resources.
+    env: the environment, if it was created only for its goals."""
 
     compute_reward: Callable[[Array, Array, Any], Array]
     compute_terminated: Callable[[Array, Array, Any], Array] | None = None
@@ -98,13 +98,14 @@ class DictGoals(NamedTuple):
 
 
 class Hindsight:
-    """Gives transitions that were drawn other goals.
+    """Relabels sampled transitions with other goals.
 
-    k: relabeled transitions for each one that keeps its goal, so a share of k / (k + 1); None
-    relabels all. strategy: a goal was reached later in the episode ("future"), at its end
-    ("final"), or at any time ("episode"); section 4.5. Goals are what was achieved after a row. A
-    step that terminated its episode remains terminal with every goal. Where the observation after
-    it is not known (`EpisodeBounds.known`), it is no goal and keeps its own.
+    k: relabeled transitions per transition that keeps its goal, a share of k / (k + 1); None
+    relabels all. strategy: goals are achieved later in the episode ("future"), at its end
+    ("final"), or at any time in it ("episode"); section 4.5. A goal is what was achieved in the
+    observation after a row. A step that terminated its episode remains terminal with every goal. If
+    the observation after it is not known (`EpisodeBounds.known`), that step provides no goal and
+    keeps its own.
     """
 
     def __init__(
@@ -130,7 +131,8 @@ class Hindsight:
         self.episodes = EpisodeBounds(ring)
 
     def sources(self, rng: np.random.Generator, ids: IntArray) -> tuple[IntArray, BoolArray]:
-        """(rows after which the new goals of rows `ids` [B] were reached, whether there is one)."""
+        """Return (rows after which the new goals of rows `ids` [B] were achieved, flags of rows
+        that have one)."""
         ring = self.ring
         first, last = self.episodes.bounds(ids)
         high = self.episodes.known(last)
@@ -145,9 +147,9 @@ class Hindsight:
         return np.where(usable, drawn, ids), usable
 
     def relabel(self, rng: np.random.Generator, ids: IntArray, batch: Batch) -> Batch:
-        """The batch of one-step transitions `ids` (any shape [...]) with new goals where chance
-        says so, and with rewards and discounts to match; it may be written into. Raises
-        SettingError for judgements of another shape."""
+        """Relabel a random share of the one-step transitions `ids` (any shape [...]) of the batch,
+        and update their rewards and discounts. The batch may be modified in place. Raise
+        SettingError if `judge` returns arrays of another shape."""
         shape, rows = ids.shape, ids.reshape(-1)
         info = {n: batch.extra.pop(n) for n in [*batch.extra] if n.startswith(INFO)}
         chosen = rng.random(len(rows)) < self.share

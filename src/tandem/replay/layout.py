@@ -1,4 +1,4 @@
-"""The arrays that a replay buffer consists of: their names, shapes and dtypes."""
+"""Names, shapes and dtypes of the arrays of a replay buffer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROW = {"reward": "float32", "discount": "float32", "last": "bool", "valid": "boo
 
 
 class Layout:
-    """The columns of a ring: arrays [slots, N, ...] for observations, actions, what `ROW` names,
-    and extras, in this order.
+    """The columns of a ring: arrays [slots, N, ...] for observations, actions, the entries of
+    `ROW`, and extras, in this order.
 
-    slots: the time steps that `capacity` transitions of N = `envs` environments take, rounded up,
-    and as many as the oldest observation shows of the past, and one for what followed the newest
-    row. An observation that is a stack of pictures has two columns (`stacks.stored`).
+    slots: the time steps of `capacity` transitions of N = `envs` environments, rounded up, plus the
+    earlier time steps in the oldest stack of images, plus one for the observations after the newest
+    row. An observation that is a stack of images has two columns (`stacks.stored`).
 
     Raises SettingError for a capacity or a number of environments below 1.
     """
@@ -43,10 +43,10 @@ class Layout:
             if isinstance(obs, dict)
             else {"obs": obs}
         )
-        self.obs: dict[str, Leaf] = {}  # one for each column that holds (a part of) observations
+        self.obs: dict[str, Leaf] = {}  # one per column with (a part of) observations
         for name, leaf in self.leaves.items():
             self.obs |= stacks.stored(name, leaf)
-        # time steps before a row that its observation shows
+        # earlier time steps whose images are part of a row's observation
         self.history = max(
             (leaf.stack - 1 for leaf in self.leaves.values() if leaf.stack), default=0
         )
@@ -65,16 +65,16 @@ class Layout:
         return size_of(self.columns.values())
 
     def files(self, folder: Path) -> list[Path]:
-        """A file for each column. They are numbered: an observation's name may hold characters
-        that a file's must not."""
+        """Return a file path for each column. Files are numbered, since observation names can
+        contain characters that are invalid in file names."""
         return [folder / f"{i:02d}_{name.split('/')[0]}.npy" for i, name in enumerate(self.columns)]
 
     def split(self, obs: Tree) -> list[AnyArray]:
-        """The arrays of an observation, in the order of `leaves`."""
+        """Return the arrays of an observation, in the order of `leaves`."""
         return [obs] if self._keys is None else [obs[key] for key in self._keys]
 
     def join(self, arrays: Sequence[AnyArray]) -> Tree:
-        """The observation whose `split` these arrays are."""
+        """Return the observation with these arrays: the inverse of `split`."""
         return arrays[0] if self._keys is None else dict(zip(self._keys, arrays, strict=True))
 
     def check_order(
@@ -84,23 +84,23 @@ class Layout:
         columns: Mapping[str, AnyArray],
         newest: int | None,
     ) -> None:
-        """Raises EnvironmentFault for observations that are declared to be stacks and are none.
-        arrays: those of their trajectory by name. columns: those of the ring, with the slot of its
-        newest row, if there is one."""
+        """Raise EnvironmentFault for observations that are declared as stacks but are not.
+        arrays: the arrays of the trajectory by name. columns: the columns of the ring. newest: the
+        slot of its newest row, or None."""
         for x, (name, leaf) in zip(self.split(obs), self.leaves.items(), strict=True):
             if leaf.stack:
                 previous = None if newest is None else columns[name][newest]
                 stacks.check_order(x, arrays[f"age/{name}"], previous, name)
 
     def obs_columns(self, obs: Tree) -> list[AnyArray]:
-        """Observations [..., *leaf.shape] as arrays for the columns `self.obs`, stacks of pictures
-        taken apart."""
+        """Convert observations [..., *leaf.shape] to arrays for the columns `self.obs`; stacks of
+        images are split."""
         arrays = zip(self.split(obs), self.leaves.items(), strict=True)
         return [column for x, (name, leaf) in arrays for column in stacks.apart(x, leaf, name)]
 
 
 def check_column(name: str, x: AnyArray, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raises SpaceError where x has another shape or dtype; `name` is shown."""
+    """Raise SpaceError, which shows `name`, if x has another shape or dtype."""
     if x.shape != shape or x.dtype != dtype:
         raise SpaceError(
             f"{name} has shape {x.shape} and dtype {x.dtype}.",

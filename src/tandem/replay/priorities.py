@@ -1,4 +1,4 @@
-"""Priorities of numbered slots, and draws in proportion to them (Schaul et al. 2016,
+"""Priorities of numbered slots, and sampling in proportion to them (Schaul et al. 2016,
 arXiv:1511.05952, section 3.3)."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from tandem.errors import NonFiniteError
 from tandem.replay.sumtree import SumTree
 from tandem.types import AnyArray, IntArray
 
-_AT_ONCE = 2**19  # powers that are read from a file
+_AT_ONCE = 2**19  # powers read from a file at once
 
 
 class Priorities:
     """p ** alpha of each of `size` slots, where p = |priority| + eps (equation 1), and the largest
-    of them so far, which new slots are given."""
+    value so far, which is assigned to new slots."""
 
     def __init__(self, size: int, alpha: float, eps: float) -> None:
         self.alpha, self.eps, self.largest = alpha, eps, 1.0
@@ -28,10 +28,10 @@ class Priorities:
         beta: AnyArray,
         distinct: bool = False,
     ) -> tuple[IntArray, AnyArray]:
-        """Returns (slots, importance weights), both [K, B]: the j-th slot of a batch comes from the
-        j-th of B equal parts of the total; its weight is (N P(i)) ** -beta divided by the largest
-        of its batch. beta: [K]. With `distinct` a slot that a batch has already is drawn again from
-        the others; at least B slots must have priorities then."""
+        """Return (slots, importance weights), both [K, B]. The j-th slot of a batch is sampled from
+        the j-th of B equal parts of the total. Its weight is (N P(i)) ** -beta divided by the
+        largest in its batch. beta: [K]. With `distinct`, repeated slots in a batch are resampled
+        from the others; then at least B slots must have priorities."""
         part = (np.arange(batch_size) + rng.random((updates, batch_size))) / batch_size
         slots = self.tree.find(part.ravel() * self.tree.total).reshape(updates, batch_size)
         if distinct:
@@ -42,8 +42,7 @@ class Priorities:
         return slots, weight.astype(np.float32)
 
     def _without_repeats(self, rng: np.random.Generator, slots: IntArray) -> None:
-        """Replaces every repeated slot of `slots` [B], in place, by a draw from the slots that it
-        does not have."""
+        """Resample every repeated slot in `slots` [B], in place, from the slots not in it."""
         taken, first = np.unique(slots, return_index=True)
         todo = np.delete(np.arange(len(slots)), first)
         if not todo.size:
@@ -60,8 +59,8 @@ class Priorities:
         self.tree.set(taken, before)
 
     def powers(self, priority: AnyArray) -> AnyArray:
-        """Returns p ** alpha of new priorities of any sign, flat. Raises NonFiniteError for NaN or
-        infinite ones."""
+        """Return p ** alpha of new priorities of any sign, flattened. Raise NonFiniteError for NaN
+        or infinite priorities."""
         p = np.abs(np.asarray(priority, np.float64)).ravel()
         if not np.isfinite(p).all():
             raise NonFiniteError(
@@ -74,12 +73,12 @@ class Priorities:
         return (p + self.eps) ** self.alpha
 
     def set(self, slots: IntArray, powers: AnyArray) -> None:
-        """Sets the powers [M] of slots [M]; of several for one slot the last counts."""
+        """Set the powers [M] of slots [M]; for repeated slots the last value wins."""
         self.largest = max(self.largest, float(powers.max()))
         self.tree.set(slots, powers)
 
     def load(self, powers: AnyArray, largest: float) -> None:
-        """Starts again with these powers in the first slots, and 0 in the others."""
+        """Reset to these powers in the first slots, and 0 in the others."""
         self.tree = SumTree(self.tree.size)
         for at in range(0, len(powers), _AT_ONCE):
             part = np.asarray(powers[at : at + _AT_ONCE])

@@ -1,5 +1,5 @@
-"""From a saved pool to one of another size, or another kind: the newest rows, and what is known of
-them."""
+"""Transfer of a saved replay buffer to one of another size or with another sampler: the newest rows
+and their reported terms."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tandem.replay.samplers import Sampler
 from tandem.replay.scored import ScoredSampler
 from tandem.types import AnyArray, JSONDict
 
-CUT = "cut_"  # begins the names of arrays that have no row for each time step
+CUT = "cut_"  # prefix of the names of arrays without a row per time step
 
 
 def take_over(
     ring: Ring, sampler: Sampler, gamma: float, data: JSONDict, arrays: dict[str, AnyArray]
 ) -> None:
-    """Gives a fresh ring and its sampler what `learning.learners.stored` gave of another pair: the
-    newest rows that fit, with gamma as their discount, their ids, and, where both draw by priority,
-    the terms that were reported of them.
+    """Fill a new ring and its sampler with the output of `learning.learners.stored` of another
+    pair: the newest rows that fit, with gamma as their discount, their ids, and, if both samplers
+    use priorities, the terms reported for them.
 
-    Raises ResumeError where the rows are of other environments, observations or actions.
+    Raises ResumeError if the number of environments, the observations or the actions differ.
     """
     meta, saved = data["ring"], _named(arrays, "ring/")
     own = ring.state()[1]
@@ -38,14 +38,14 @@ def take_over(
             "restore_param.",
         )
     time, slots = int(meta["time"]), int(meta["slots"])
-    # the slot after the newest row holds what followed it
+    # the slot after the newest row holds the observation after it
     low = max(0, time + 1 - min(slots, ring.slots))
     used = ring.used_slots(time)
 
     def move(x: AnyArray, new: AnyArray) -> AnyArray:
-        """Puts the rows of these steps where a ring of this size has them."""
+        """Copy the rows of these steps to their slots in a ring of the new size."""
         at = low
-        while at <= time and time:  # to where the one or the other ring begins again
+        while at <= time and time:  # up to where either ring wraps around
             count = min(time + 1 - at, slots - at % slots, ring.slots - at % ring.slots)
             fill(new[at % ring.slots :][:count], x[at % slots : at % slots + count])
             at += count
@@ -53,7 +53,7 @@ def take_over(
 
     kept = max(int(meta.get("kept", 0)), low + ring.history if low else 0)
     new: dict[str, AnyArray] = {}
-    for name in columns:  # in place: a copy could need as much memory again
+    for name in columns:  # in place, since a copy could double the memory
         column = ring.column(name)
         new[name] = move(saved[name], column.reshape(ring.slots, ring.envs, *column.shape[1:]))
     new["discount"][new["discount"] > 0] = gamma

@@ -1,6 +1,6 @@
-"""Samplers: which rows of a ring to learn from, uniformly or in proportion to priorities.
+"""Samplers of the rows of a ring, uniform or in proportion to priorities.
 
-Blocks are added through a sampler, which may note what they are worth, and go into its ring.
+Data is added to a ring through its sampler, which can assign priorities to it.
 """
 
 from __future__ import annotations
@@ -17,66 +17,66 @@ from tandem.types import AnyArray, Array, IntArray, JSONDict, State, Trajectory
 
 
 class Draw(NamedTuple):
-    """Rows for K updates of B transitions each."""
+    """Sampled rows for K updates of B transitions each."""
 
     ids: IntArray  # int64 [K, B]: row ids of the ring
     weight: Array = ()  # float32 [K, B]: importance weights; () means all ones
 
 
 class Sampler:
-    """The interface of samplers."""
+    """Base class of samplers."""
 
-    steps = 1  # of the sequences that the drawn rows begin
+    steps = 1  # length of the sequences that start in the sampled rows
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
     def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
-        """Returns row ids [K, B] for K = `updates` batches of B rows. `beta` [K] is the exponent of
+        """Sample row ids [K, B] for K = `updates` batches of B rows. `beta` [K] is the exponent of
         each batch's importance weights."""
         raise NotImplementedError
 
     def ready(self, batch_size: int) -> bool:
-        """Returns whether there are enough rows for a batch."""
+        """Return True if there are enough rows for a batch."""
         return len(self.ring) >= batch_size
 
     def sequences(self, ids: IntArray) -> IntArray:
-        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
+        """Return the rows [..., steps] of the sequences that start in rows `ids` [...]."""
         return ids[..., None] + np.arange(self.steps) * self.ring.envs
 
     def add(self, trajectory: Trajectory) -> None:
-        """Writes to the ring."""
+        """Add a trajectory to the ring."""
         self.ring.add(trajectory)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
-        """Does nothing: there are no priorities."""
+        """Do nothing, since there are no priorities."""
 
     def forget(self, steps: int | None = None) -> None:
-        """Drops the oldest `steps` time steps of the ring, or all without a number."""
+        """Drop the oldest `steps` time steps of the ring; None: all."""
         self.ring.forget(steps)
 
     def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None:
-        """Drops the `count` oldest rows of the ring, of these environments or of all."""
+        """Drop the `count` oldest rows of the ring, of these environments or of all."""
         self.ring.forget_rows(count, envs)
 
     def state(self) -> State:
-        """Returns nothing to save: the ring and the generator are saved by their owners."""
+        """Return empty data: the ring and the generator are saved by their owners."""
         return {}, {}
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Does nothing: there is nothing to restore."""
+        """Do nothing, since there is nothing to restore."""
 
 
 class UniformSampler(Sampler):
-    """Draws every valid row of the ring with equal probability, with replacement."""
+    """Samples valid rows of the ring uniformly, with replacement."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
     ) -> Draw:
-        """Returns row ids [updates, batch_size]; `beta` is not used. A row that is not valid is
-        drawn again, so the number of random draws depends on how many of them there are.
+        """Sample row ids [updates, batch_size]; `beta` is not used. Invalid rows are resampled, so
+        the number of random numbers used depends on the number of invalid rows.
 
-        Raises SettingError where the ring has no valid row.
+        Raises SettingError if the ring has no valid row.
         """
         ring = self.ring
         _require_rows(ring)
@@ -93,8 +93,8 @@ class UniformSampler(Sampler):
 
 
 class SequenceSampler(UniformSampler):
-    """Draws the first rows of sequences of `steps` steps of one environment that are wholly in the
-    ring."""
+    """Samples the first rows of sequences of `steps` steps of one environment that are entirely in
+    the ring."""
 
     def __init__(self, ring: Ring, steps: int) -> None:
         super().__init__(ring)
@@ -112,14 +112,14 @@ class SequenceSampler(UniformSampler):
         )
 
     def _starts(self) -> int:
-        """How many rows a sequence can begin in."""
+        """Return the number of rows in which a sequence can start."""
         return self.ring.newest + 1 - self.ring.oldest - (self.steps - 1) * self.ring.envs
 
 
 class DistinctSampler(UniformSampler):
-    """Draws every valid row with equal probability, and no row twice in all the batches of a draw.
-    Where the ring has too few rows for that, no row is drawn twice in a batch; where it has fewer
-    than a batch, rows are drawn with replacement."""
+    """Samples valid rows uniformly, without replacement across all batches of a call. If the ring
+    has too few rows for that, sampling is without replacement within each batch; if it has fewer
+    rows than a batch, with replacement."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
@@ -135,7 +135,7 @@ class DistinctSampler(UniformSampler):
         return Draw(self._ids(ranks).reshape(updates, batch_size))
 
     def _ids(self, ranks: IntArray) -> IntArray:
-        """The ids of the valid rows with these ranks by age; 0 is the oldest."""
+        """Return the ids of the valid rows with these ranks by age; 0 is the oldest."""
         ring = self.ring
         if len(ring) == ring.newest + 1 - ring.oldest:
             return ranks + ring.oldest
@@ -143,8 +143,8 @@ class DistinctSampler(UniformSampler):
 
 
 class PassSampler(DistinctSampler):
-    """Draws whole passes over all valid rows, each in a random order; the last pass ends where the
-    batches are full. So every row is drawn as often as any other, or once more."""
+    """Samples by passes over all valid rows, each in random order; the last pass ends when the
+    batches are full. The numbers of times that any two rows are sampled differ by at most one."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
@@ -159,15 +159,18 @@ class PrioritizedSampler(Sampler):
     """Proportional prioritized replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and
     algorithm 1).
 
-    Row i is drawn with probability P(i) = p_i ** alpha / sum_k p_k ** alpha, where p_i = |priority|
-    + eps (equation 1). A new row has the largest p so far (1 at first), so that it is likely to be
-    drawn soon.
+    Row i is sampled with probability P(i) = p_i ** alpha / sum_k p_k ** alpha, where p_i =
+    |priority| + eps (equation 1). A new row gets the largest p so far (initially 1), so that it is
+    likely to be sampled soon.
 
-    alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3).
-    eps: above 0, so that every row can be drawn.
-    distinct: no row twice in a batch, where the ring has at least as many rows.
-    steps: of the sequences that the drawn rows begin (Kapturowski et al. 2019, section 2.3): rows
-      are drawn once all of their sequence is in the ring, and priorities are those of sequences.
+    Args:
+        ring: The ring to sample from.
+        alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3).
+        eps: Must be above 0, so that every row can be sampled.
+        distinct: Sample without replacement within a batch, if the ring has enough rows.
+        steps: Length of the sequences that start in the sampled rows (Kapturowski et al. 2019,
+            section 2.3). A row can be sampled once its whole sequence is in the ring, and
+            priorities are those of sequences.
     """
 
     def __init__(
@@ -188,20 +191,20 @@ class PrioritizedSampler(Sampler):
         super().__init__(ring)
         self.distinct, self.steps = distinct, steps
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
-        self._seen = 0  # time steps of the ring whose rows are in the tree
+        self._seen = 0  # time steps of the ring that the tree includes
 
     def ready(self, batch_size: int) -> bool:
-        """Returns whether there are enough rows for a batch; of sequences, any."""
+        """Return True if there are enough rows for a batch, or at least one sequence."""
         if self.steps == 1:
             return super().ready(batch_size)
         self._catch_up()
         return self._priorities.tree.total > 0
 
     def forget(self, steps: int | None = None) -> None:
-        """Drops the oldest `steps` time steps of the ring, or all, with their priorities."""
+        """Drop the oldest `steps` time steps of the ring, or all, with their priorities."""
         self._catch_up()
         oldest = self.ring.oldest
-        # Asked for before they are dropped: positions are of rows in the ring.
+        # Compute positions before dropping: they are defined only for rows in the ring.
         positions = self.ring.position(np.arange(oldest, self.ring.newest + 1))
         self.ring.forget(steps)
         dropped = positions[: self.ring.oldest - oldest]
@@ -209,7 +212,7 @@ class PrioritizedSampler(Sampler):
             self._priorities.tree.set(dropped, np.zeros(dropped.size))
 
     def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None:
-        """Drops the `count` oldest rows of the ring, of these environments or of all, with their
+        """Drop the `count` oldest rows of the ring, of these environments or of all, with their
         priorities."""
         self._catch_up()
         at = self.ring.forget_rows(count, envs)
@@ -217,35 +220,35 @@ class PrioritizedSampler(Sampler):
             self._priorities.tree.set(at, np.zeros(at.size))
 
     def powers(self, envs: Sequence[int] | None = None) -> AnyArray:
-        """(|priority| + eps) ** alpha of the valid rows, of these environments or of all, the
-        oldest first: they are drawn in proportion to it."""
+        """Return (|priority| + eps) ** alpha of the valid rows, of these environments or of all,
+        oldest first. Sampling probabilities are proportional to it."""
         self._catch_up()
         return self._priorities.tree.get(self.ring.position(self.ring.rows(envs)))
 
     def present_powers(self) -> Callable[[], AnyArray]:
-        """Returns a function that gives what `powers` would give now, whenever it is called, and
+        """Return a function that, when called later, returns the present result of `powers`. It
         costs little until then."""
         self._catch_up()
         first, rows = int(self.ring.position(np.array([self.ring.oldest]))[0]), len(self.ring)
         before = self._priorities.tree.before()
 
         def powers() -> AnyArray:
-            leaves = np.roll(before.leaves(), -first)  # the oldest first
-            positive = leaves[leaves > 0]  # those of rows that are not valid are 0
+            leaves = np.roll(before.leaves(), -first)  # oldest first
+            positive = leaves[leaves > 0]  # invalid rows have 0
             return positive if positive.size else np.zeros(rows)
 
         return powers
 
     def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
-        """Returns row ids and importance weights, both [K, B], for K = `updates` batches of B rows;
+        """Sample row ids and importance weights, both [K, B], for K = `updates` batches of B rows;
         `beta` [K] is the exponent of each batch's weights.
 
-        Stratified: the j-th row of a batch comes from the j-th of B equal parts of the total
-        priority. The weights are (N P(i)) ** -beta divided by the largest of the same batch, so
-        that they only ever scale an update down. (Divided by the largest of the whole buffer, the
-        other usual choice, one unlikely row, drawn or not, would shrink all steps.)
+        Sampling is stratified: the j-th row of a batch is sampled from the j-th of B equal parts of
+        the total priority. The weights are (N P(i)) ** -beta divided by the largest in the same
+        batch, so that they only scale an update down. (The other usual choice, dividing by the
+        largest in the whole buffer, lets one unlikely row shrink all updates, sampled or not.)
 
-        Raises SettingError where the ring has no valid row.
+        Raises SettingError if the ring has no valid row.
         """
         _require_rows(self.ring)
         self._catch_up()
@@ -254,11 +257,11 @@ class PrioritizedSampler(Sampler):
         return Draw(self._ids(positions), weight)
 
     def update(self, ids: IntArray, priority: AnyArray) -> None:
-        """Sets new priorities [K, B] (errors of any sign) of rows `ids` [K, B]. Of several for one
-        row the last in the arrays counts: that of the latest batch. Rows overwritten since they
-        were drawn are left out.
+        """Set new priorities [K, B] (errors of any sign) of rows `ids` [K, B]. For repeated rows
+        the last priority wins, which is that of the latest batch. Rows overwritten since they were
+        sampled are skipped.
 
-        Raises NonFiniteError for NaN or infinite priorities; none is set then.
+        Raises NonFiniteError for NaN or infinite priorities, and then sets none.
         """
         powers = self._priorities.powers(priority)
         self._catch_up()
@@ -267,17 +270,17 @@ class PrioritizedSampler(Sampler):
             self._priorities.set(self.ring.position(ids.ravel()[present]), powers[present])
 
     def state(self) -> State:
-        """Returns (JSON data, arrays) for `load_state`, without the ring, which has its own. The
-        arrays are views, good until the next change."""
+        """Return (JSON data, arrays) for `load_state`, without the ring, which has its own. The
+        arrays are views, valid until the next change."""
         self._catch_up()
         used = self.ring.used_slots(self._seen) * self.ring.envs
         meta = {"largest": self._priorities.largest, "seen": self._seen}
         return meta, {"priority": self._priorities.tree.leaves[:used]}
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Becomes the sampler whose `state` this was, bit for bit. Load the ring first.
+        """Restore the sampler whose `state` this was, bit for bit. Load the ring first.
 
-        Raises ResumeError where the priorities belong to another ring.
+        Raises ResumeError if the priorities belong to another ring.
         """
         used = self.ring.used_slots(self.ring.time) * self.ring.envs
         priority = arrays["priority"]
@@ -292,16 +295,16 @@ class PrioritizedSampler(Sampler):
         self._seen = self.ring.time
 
     def _catch_up(self) -> None:
-        """Takes the rows written since the last call into the tree, as far as their sequences are
-        whole, and those that were replaced out of it."""
+        """Add the rows written since the last call to the tree, if their sequences are complete,
+        and remove the overwritten ones."""
         ring, waiting = self.ring, (self.steps - 1) * self.ring.envs
         if self._seen == ring.time:
             return
         first = max(self._seen * ring.envs - waiting, ring.oldest)
         whole = max(ring.newest + 1 - waiting, first)
         new = ring.position(np.arange(first, whole))
-        # The slot after the new rows holds the observations that follow them, and the slots after
-        # that hold what the oldest rows show of the past: nothing in these can be drawn.
+        # The slot after the new rows holds the observations after them, and the following slots
+        # hold the history of the oldest rows: none of these slots can be sampled.
         end = ring.newest + 1 + (1 + ring.history) * ring.envs
         after = ring.position(np.arange(whole, end))
         powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(len(after)))
@@ -309,7 +312,7 @@ class PrioritizedSampler(Sampler):
         self._seen = ring.time
 
     def _ids(self, positions: IntArray) -> IntArray:
-        """The ids of the rows at these positions."""
+        """Return the ids of the rows at these positions."""
         rows = self.ring.slots * self.ring.envs
         ids = positions + self.ring.oldest // rows * rows
         np.add(ids, rows, out=ids, where=ids < self.ring.oldest)

@@ -1,5 +1,5 @@
-"""Priorities made of what a loss reports of each sample: its error, and for PPO also its ratio of
-probabilities."""
+"""Priorities computed from the terms that a loss reports per sample: the error, and for PPO also
+the probability ratio."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tandem.types import AnyArray, IntArray, JSONDict, State, Trajectory
 class ScoredSampler(PrioritizedSampler):
     """Proportional prioritized replay by a score of reported terms.
 
-    initial: what new rows have of each term until the first report, {"TD": 7.0} or {"TD": 7.0,
-    "ratio": 1.0}; afterwards they have the largest reported so far. The score is |TD|, or share
-    |TD| + (1 - share) |ratio - 1|; a row is drawn in proportion to (score + eps) ** alpha. No row
-    twice in a batch as long as the ring has enough.
+    initial: the terms of new rows until the first report, {"TD": 7.0} or {"TD": 7.0, "ratio": 1.0};
+    afterwards new rows get the largest terms reported so far. The score is |TD|, or share * |TD| +
+    (1 - share) * |ratio - 1|. Sampling probabilities are proportional to (score + eps) ** alpha,
+    without replacement within a batch if the ring has enough rows.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ScoredSampler(PrioritizedSampler):
         return self._priorities.alpha
 
     def set_alpha(self, alpha: float) -> None:
-        """From now on rows, those that are there too, are drawn by this exponent."""
+        """Set the exponent of priorities, also for rows already in the ring."""
         self._catch_up()
         self._priorities.alpha = float(alpha)
         at = self.ring.position(self.ring.rows())
@@ -56,7 +56,7 @@ class ScoredSampler(PrioritizedSampler):
         self._set_newest()
 
     def term(self, name: str) -> AnyArray:
-        """What is known of the valid rows in the ring, the oldest first: "TD" or "ratio", float32
+        """Return the term "TD" or "ratio" of the valid rows in the ring, oldest first, float32
         [rows]."""
         self._catch_up()
         return self._terms[name].take(self.ring.position(self.ring.rows()))
@@ -69,7 +69,8 @@ class ScoredSampler(PrioritizedSampler):
             x[new] = self.most[name]
 
     def update(self, ids: IntArray, priority: Any) -> None:
-        """What the loss reported of rows `ids` [K, B]: {"TD": [K, B], "ratio": [K, B]}."""
+        """Set the terms reported by the loss for rows `ids` [K, B]: {"TD": [K, B], "ratio":
+        [K, B]}."""
         terms = {name: np.asarray(priority[name]) for name in self._terms}
         super().update(ids, self._score(terms))
         here = self.ring.contains(ids).ravel()
@@ -98,8 +99,8 @@ class ScoredSampler(PrioritizedSampler):
         self._set_newest()
 
     def take_over(self, terms: Mapping[str, AnyArray], most: Mapping[str, float]) -> None:
-        """Takes what another sampler knew of the rows in the ring: its terms by position, and the
-        largest of them. What it did not know is as new rows have it. Load the ring first."""
+        """Take over another sampler's terms of the rows in the ring, by position, and the largest
+        of them. Missing terms get the values of new rows. Load the ring first."""
         self.most |= {name: float(x) for name, x in most.items() if name in self.most}
         self._reported = bool(terms)
         self._set_newest()
@@ -120,7 +121,7 @@ class ScoredSampler(PrioritizedSampler):
         return self.share * abs(terms["TD"]) + (1 - self.share) * abs(terms["ratio"] - 1)
 
     def _set_newest(self) -> None:
-        """New rows come into the tree with the score of the largest terms."""
+        """Set the priority of new rows to the score of the largest terms."""
         self._priorities.largest = float(
             self._priorities.powers(self._score({n: np.array(x) for n, x in self.most.items()}))[0]
         )

@@ -1,5 +1,5 @@
-"""A buffer of sequences: `steps` steps of one environment each, with the observation after them,
-kept and drawn whole. Each picture of a stack is kept once."""
+"""A replay buffer of whole sequences: `steps` steps of one environment each, with the observation
+after them. Each image of a stack is stored once."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, JSONDict, leaves
 
-EPS = 1e-6  # keeps every sequence possible
+EPS = 1e-6  # gives every sequence a positive probability
 
 
 class SampledSequences(NamedTuple):
-    """B sequences out of a buffer."""
+    """B sequences sampled from a buffer."""
 
-    slots: Array  # int64 [B]: where they are
+    slots: Array  # int64 [B]: their slots in the buffer
     batch: Batch  # [T + 1, B, ...]
     importance: Array  # float32 [B]
 
 
 class SequenceBuffer:
-    """The newest `capacity` sequences, or with evict="sample" those that priorities have spared, in
-    arrays [steps + 1, capacity, ...], pictures of stacks of k in [steps + k, capacity, ...]. Dtypes
-    are kept.
+    """The newest `capacity` sequences, or with evict="sample" those not yet evicted, in arrays
+    [steps + 1, capacity, ...]; images of stacks of k in [steps + k, capacity, ...]. Dtypes are
+    kept.
 
-    Without `alpha` every sequence is drawn alike, with replacement. With it, one is drawn with
-    probability p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952, eq. 1), new ones
-    with the largest p so far; evict="sample" then lets sequences give way with probabilities in
-    proportion to 1 / p ** alpha.
+    Without `alpha`, sequences are sampled uniformly, with replacement. With `alpha`, a sequence is
+    sampled with probability p ** alpha / sum p ** alpha (Schaul et al. 2016, arXiv:1511.05952,
+    eq. 1), and new sequences get the largest p so far. Then evict="sample" evicts sequences with
+    probabilities proportional to 1 / p ** alpha.
 
-    columns: what is kept of each step beside the observation: name -> (shape, dtype); of names that
-    end in "_state", memories, there is one for each sequence, [1, capacity, ...]. Raises
-    MemoryBudgetError, before anything is allocated, where that is more than the machine has left.
+    columns: data stored with each step in addition to the observation: name -> (shape, dtype).
+    Names that end in "_state" are recurrent states, one per sequence, [1, capacity, ...]. Raises
+    MemoryBudgetError, before any allocation, if the arrays exceed the available memory.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class SequenceBuffer:
         self._columns = allocate(_arrays(capacity, steps, obs, columns), purpose)
         self._priorities = Priorities(capacity, alpha or 0.0, EPS)
         self._count = self._next = 0
-        self._kept = np.zeros(capacity)  # priorities, for whoever takes over
-        self._writing = np.full(1, -1)  # the slot that is being written
+        self._kept = np.zeros(capacity)  # priorities, for `take_over`
+        self._writing = np.full(1, -1)  # the slot being written
 
     def __len__(self) -> int:
-        """How many sequences there are to draw."""
+        """Return the number of sequences in the buffer."""
         return self._count
 
     def add(self, batch: Batch, rng: np.random.Generator) -> None:
-        """Keep N sequences [T + 1, N, ...]. `rng` is asked only for evict="sample", once the buffer
+        """Add N sequences [T + 1, N, ...]. `rng` is used only for evict="sample", once the buffer
         is full."""
         arrays = self._named(batch)
         for i in range(len(arrays["reward"][0])):
@@ -77,7 +77,7 @@ class SequenceBuffer:
             self._count = min(self._count + 1, self.capacity)
 
     def draw(self, rng: np.random.Generator, count: int, beta: float) -> SampledSequences:
-        """`count` sequences, and their importance weights: (N P) ** -beta, divided by the largest
+        """Sample `count` sequences with importance weights: (N P) ** -beta, divided by the largest
         of them."""
         if self.alpha is None:
             slots = rng.integers(self._count, size=count)
@@ -96,7 +96,7 @@ class SequenceBuffer:
         )
 
     def _stacked(self, columns: dict[str, Array], key: str, leaf: Leaf) -> Array:
-        """The observations [T + 1, B, ...] of columns, which it takes out of them."""
+        """Remove the columns of an observation, and return the observations [T + 1, B, ...]."""
         x = columns.pop(f"obs/{key}")
         if not leaf.stack:
             return x
@@ -105,13 +105,13 @@ class SequenceBuffer:
         return blanked(stacks.reshape(-1, *leaf.shape), age.ravel()).reshape(stacks.shape)
 
     def update(self, slots: Array, priority: Array) -> None:
-        """New priorities [B] of the sequences in `slots` [B]; the last wins. NonFiniteError where
-        one is not finite."""
+        """Set new priorities [B] of the sequences in `slots` [B]; for repeated slots the last wins.
+        Raise NonFiniteError if one is not finite."""
         if self.alpha is not None:
             self._priorities.set(slots, self._priorities.powers(priority))
 
     def _slot(self, rng: np.random.Generator) -> int:
-        """Where the next sequence goes."""
+        """Return the slot for the next sequence."""
         if self._count < self.capacity or self.alpha is None or self.evict == "oldest":
             slot, self._next = self._next, (self._next + 1) % self.capacity
             return slot
@@ -131,7 +131,7 @@ class SequenceBuffer:
         }
         for (key, leaf), x in zip(_leaves(self._spec).items(), leaves(batch.obs), strict=True):
             new, *age = apart(x, leaf, f"obs/{key}")
-            # of the first stack, oldest first
+            # older images of the first stack, oldest first
             older = [np.moveaxis(x[0, :, :-1], 0, 1)] if age else []
             arrays |= {
                 f"obs/{key}": np.concatenate([*older, new]),
@@ -141,7 +141,7 @@ class SequenceBuffer:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All that it is kept in."""
+        """All arrays of the buffer."""
         return {
             **{f"column/{n}": x for n, x in self._columns.items()},
             "kept": self._kept,
@@ -149,19 +149,19 @@ class SequenceBuffer:
         }
 
     def live_in(self, arrays: dict[str, Array]) -> None:
-        """From now on it is kept in these, alike in all but what they hold: memory that outlives
-        this process, say."""
+        """Use these arrays, of the same shapes and dtypes, from now on: memory that outlives this
+        process, for example."""
         self._columns = {n: arrays[f"column/{n}"] for n in self._columns}
         self._kept, self._writing = arrays["kept"], arrays["writing"]
 
     def left(self) -> dict[str, Any]:
-        """What another buffer has to know, beside the arrays, to `take_over`; JSON."""
+        """Return the JSON data that another buffer needs for `take_over`, besides the arrays."""
         self._kept[:] = self._priorities.tree.leaves
         return {"largest": self._priorities.largest, "count": self._count, "next": self._next}
 
     def take_over(self, left: dict[str, Any]) -> None:
-        """Goes on with what the buffer that `left` this kept in the same arrays. Where that one
-        ended while it wrote a sequence, another stands in its place."""
+        """Continue with the contents of the buffer whose `left` this is, in the same arrays. If
+        that buffer was interrupted while it wrote a sequence, another sequence replaces it."""
         self._count, self._next, torn = left["count"], left["next"], int(self._writing[0])
         if 0 <= torn < self._count:
             for x in self._columns.values():
@@ -170,7 +170,8 @@ class SequenceBuffer:
         self._priorities.load(self._kept[: self._count], left["largest"])
 
     def state(self) -> tuple[JSONDict, dict[str, Array]]:
-        """(JSON data, arrays) for `load_state`; views, good until the next add."""
+        """Return (JSON data, arrays) for `load_state`; the arrays are views, valid until the next
+        add."""
         used = self._count
         arrays = {f"column/{n}": x[:, :used] for n, x in self._columns.items()}
         arrays["priority"] = self._priorities.tree.leaves[:used]
@@ -184,7 +185,7 @@ class SequenceBuffer:
         return data | {"largest": self._priorities.largest}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """Become the buffer whose `state` this was. ResumeError where that one had another size or
+        """Restore the buffer whose `state` this was. Raise ResumeError if it had another size or
         other columns."""
         own = {f"column/{n}": x for n, x in self._columns.items()}
         used = int(data["count"])
@@ -206,7 +207,7 @@ class SequenceBuffer:
 def _arrays(
     capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The arrays to allocate: name -> (shape, dtype)."""
+    """Return the arrays to allocate: name -> (shape, dtype)."""
     shapes = {
         n: ((1 if n.endswith("_state") else steps + 1, capacity, *shape), dtype)
         for n, (shape, dtype) in columns.items()

@@ -1,9 +1,9 @@
-"""Stacks of pictures, stored as one picture a row: taken apart when they are written, built again
-when they are drawn.
+"""Stacks of images, stored as one image per row: split when written, rebuilt when sampled.
 
-Of an observation [k, ...] the newest picture is stored, and its *age*: how many of its pictures,
-from the newest back, are not all zeros. Those are the newest pictures of the rows before, all of
-the same episode; the others are zeros. So where episodes begin need not be known.
+Of an observation [k, ...] the newest image is stored, and its *age*: the number of its images,
+counted back from the newest, that are not all zeros. These are the newest images of the previous
+rows, all of the same episode; the others are zeros. The starts of episodes are therefore not
+needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tandem.types import AnyArray, IntArray
 
 
 def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
-    """Returns the columns that an observation is stored in: itself, or a picture and its age."""
+    """Return the columns that store an observation: itself, or an image and its age."""
     if not leaf.stack:
         return {name: leaf}
     if leaf.shape[:1] != (leaf.stack,):
@@ -32,7 +32,7 @@ def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
 
 
 def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
-    """Returns observations [..., *leaf.shape] as arrays for the columns of `stored`."""
+    """Split observations [..., *leaf.shape] into arrays for the columns of `stored`."""
     if not leaf.stack:
         return [x]
     if x.shape[-len(leaf.shape) :] != leaf.shape:
@@ -44,7 +44,7 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
     batch_shape = x.shape[: x.ndim - len(leaf.shape)]
     flat = x.reshape(-1, leaf.stack, int(np.prod(leaf.shape[1:])))
     age = np.full(len(flat), leaf.stack, np.uint8)
-    short = np.flatnonzero(~flat[:, 0].any(axis=-1))  # few: the beginnings of episodes
+    short = np.flatnonzero(~flat[:, 0].any(axis=-1))  # few rows, at the starts of episodes
     if short.size:
         filled = np.asarray(flat[short].any(axis=-1))
         filled[:, -1] = True
@@ -54,7 +54,7 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
 
 
 def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int) -> AnyArray:
-    """Returns the stacks [B, k, ...] of the rows at positions `at` [B].
+    """Return the stacks [B, k, ...] of the rows at positions `at` [B].
 
     pictures, ages: the columns [rows, ...], in which a time step is `envs` rows.
     """
@@ -66,8 +66,8 @@ def together(pictures: AnyArray, ages: AnyArray, at: IntArray, envs: int, k: int
 def after(
     pictures: AnyArray, at: IntArray, envs: int, k: int, last: AnyArray, age: AnyArray
 ) -> AnyArray:
-    """Returns the stacks [B, k, ...] that followed the rows at positions `at` [B], whose newest
-    pictures are `last` [B, ...] and whose ages are `age` [B]."""
+    """Return the stacks [B, k, ...] after the rows at positions `at` [B], with newest images `last`
+    [B, ...] and ages `age` [B]."""
     before = np.arange(k - 2, -1, -1) * envs
     stacks = np.empty((len(at), k, *pictures.shape[1:]), pictures.dtype)
     stacks[:, :-1] = pictures.take(at[:, None] - before, axis=0, mode="wrap")
@@ -76,8 +76,8 @@ def after(
 
 
 def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
-    """Returns stacks [B, k, ...] with zeros before the pictures that their ages [B] count; in
-    place."""
+    """Set the images of stacks [B, k, ...] that are older than their ages [B] to 0, in place, and
+    return them."""
     k = stacks.shape[1]
     if (age < k).any():
         stacks[age[:, None] < np.arange(k, 0, -1)] = 0
@@ -85,8 +85,8 @@ def blanked(stacks: AnyArray, age: AnyArray) -> AnyArray:
 
 
 def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str) -> None:
-    """Raises EnvironmentFault where stacks [T, N, k, ...] do not go on from each other, or from the
-    pictures [N, ...] of the row before them."""
+    """Raise EnvironmentFault if stacks [T, N, k, ...] do not continue each other, or the images
+    [N, ...] of the row before them."""
     for t in range(previous is None, len(x)):
         now, then = x[t, :, -2], x[t - 1, :, -1] if t else previous
         wrong = (now != then).reshape(len(now), -1).any(axis=1) & (age[t] > 1)

@@ -1,5 +1,5 @@
-"""A sum tree over NumPy arrays: draw in proportion to priorities, in time logarithmic in their
-number."""
+"""A sum tree over NumPy arrays, for sampling in proportion to priorities in time logarithmic in
+their number."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from tandem.types import FloatArray, IntArray
 
-# A level of the tree with fewer nodes than this (for each leaf asked for; in all) is computed as a
-# whole: that is quicker.
+# Levels of the tree with fewer nodes than this (per requested leaf; in total) are computed as a
+# whole, which is faster.
 _DENSE, _SMALL = 4, 4096
 
 
 class SumTree:
-    """Priorities >= 0 (finite float64) of `size` leaves, at first all 0, in a binary tree whose
+    """Priorities >= 0 (finite float64) of `size` leaves, initially all 0, in a binary tree whose
     nodes hold their sums.
 
-    Every inner node is always the sum of its two children, added in that order; so the tree depends
-    on its leaves only, and not on the order in which they were set: restoring the leaves restores
-    it bit for bit.
+    Every inner node is the sum of its two children, added in that order. The tree therefore depends
+    only on its leaves, not on the order in which they were set, and restoring the leaves restores
+    the tree bit for bit.
     """
 
     def __init__(self, size: int) -> None:
@@ -32,11 +32,11 @@ class SumTree:
         self._before: Callable[[], Before | None] = lambda: None
 
     def before(self) -> Before:
-        """Returns its leaves as they are now, to be asked for later."""
+        """Return an object that gives access to the current leaves later."""
         if (other := self._before()) is not None:
             other.leaves()
         before = Before(self)
-        self._before = weakref.ref(before)  # whom nobody will ask needs nothing
+        self._before = weakref.ref(before)  # an unreferenced snapshot needs no updates
         return before
 
     @property
@@ -45,20 +45,20 @@ class SumTree:
 
     @property
     def leaves(self) -> FloatArray:
-        """All priorities, a view [size]; to be read only."""
+        """All priorities, a view [size]; do not write to it."""
         return self._nodes[self._width : self._width + self.size]
 
     def get(self, indices: IntArray) -> FloatArray:
         return self.leaves.take(indices)
 
     def set(self, indices: IntArray, values: FloatArray) -> None:
-        """Sets the priorities of leaves `indices` [M]; where one occurs twice, the last counts."""
+        """Set the priorities of leaves `indices` [M]; for repeated indices the last wins."""
         if (before := self._before()) is not None:
             before.note(indices)
         nodes = indices + self._width
         self._nodes[nodes] = values
         width = self._width // 2
-        while width:  # width is that of the level to sum up next, and also its first node
+        while width:  # width of the next level to sum, and also its first node
             if width < max(_SMALL, _DENSE * len(nodes)):
                 children = self._nodes[2 * width : 4 * width]
                 np.add(children[::2], children[1::2], out=self._nodes[width : 2 * width])
@@ -68,16 +68,15 @@ class SumTree:
             width //= 2
 
     def find(self, values: FloatArray) -> IntArray:
-        """Returns, for each of `values` [M] in [0, total), the first leaf i with leaf_0 + ... +
-        leaf_i > value. It is never a leaf of priority 0, whatever the rounding of sums. total must
-        be positive.
+        """Return, for each of `values` [M] in [0, total), the first leaf i with leaf_0 + ... +
+        leaf_i > value. It never has priority 0, regardless of rounding. total must be positive.
         """
         width = 1
         while 2 * width < min(max(_SMALL, _DENSE * len(values)), self._width):
             width *= 2
         sums = np.cumsum(self._nodes[width : 2 * width])
-        # The tree's total and this sum may differ in their last bits: a value must lie below the
-        # sum to have a node.
+        # The tree's total and this sum can differ in their last bits; values must be below the sum
+        # to have a node.
         rest = np.minimum(values, np.nextafter(sums[-1], 0.0))
         nodes: IntArray = np.searchsorted(sums, rest, side="right")
         rest = np.maximum(rest - np.where(nodes > 0, sums[nodes - 1], 0.0), 0.0)
@@ -94,17 +93,17 @@ class SumTree:
 
 
 class Before:
-    """The leaves of a sum tree as they once were. Until they are asked for, only those that are set
-    meanwhile are kept; all of them, once that is as much."""
+    """A snapshot of the leaves of a sum tree. Until it is read, it stores only the old values of
+    leaves set since, or a full copy once that is not larger."""
 
     def __init__(self, tree: SumTree) -> None:
-        self._tree: SumTree | None = tree  # until they are copied
+        self._tree: SumTree | None = tree  # until the leaves are copied
         self._changes: list[tuple[IntArray, FloatArray]] = []
-        self._noted = 0  # leaves in them
+        self._noted = 0  # number of leaves in them
         self._leaves: FloatArray = np.zeros(0)
 
     def note(self, indices: IntArray) -> None:
-        """These leaves are about to be set."""
+        """Save the values of leaves that are about to be set."""
         if (tree := self._tree) is not None:
             self._changes.append((indices.copy(), tree.get(indices)))
             self._noted += indices.size
@@ -112,7 +111,7 @@ class Before:
                 self.leaves()
 
     def leaves(self) -> FloatArray:
-        """Returns them, [size]."""
+        """Return the leaves of the snapshot, [size]."""
         if self._tree is not None:
             self._leaves, self._tree = self._tree.leaves.copy(), None
             for indices, values in reversed(self._changes):

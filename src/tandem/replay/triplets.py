@@ -1,5 +1,5 @@
-"""Triplets of steps of one trajectory, for temporal relations: what leads from i to k, and what
-from k on to j."""
+"""Triplets of steps i < k < j of one trajectory, for temporal relations: the transitions from i to
+k and from k to j."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 
 
 class TripletSampler(Sampler):
-    """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps
-    or more, and each three of its steps. The step that terminated an episode is left out where the
-    observation after it is not known (`EpisodeBounds.known`)."""
+    """Samples steps i < k < j of finished episodes in a ring: uniformly over episodes of at least
+    three steps, and over the triplets of their steps. The step that terminated an episode is left
+    out if the observation after it is not known (`EpisodeBounds.known`)."""
 
     def __init__(self, ring: Ring) -> None:
         super().__init__(ring)
         self.episodes = EpisodeBounds(ring)
 
     def ready(self, batch_size: int) -> bool:
-        """Returns whether there are enough rows for a batch, and an episode to draw from."""
+        """Return True if there are enough rows for a batch, and an episode to sample from."""
         return super().ready(batch_size) and bool((self._lengths()[1] >= 3).any())
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Looks for the ends of episodes anew."""
+        """Rescan the ring for the ends of episodes."""
         self.episodes = EpisodeBounds(self.ring)
 
     def _lengths(self) -> tuple[IntArray, IntArray]:
-        """(first rows, steps) of the finished episodes."""
+        """Return (first rows, numbers of steps) of the finished episodes."""
         first, last = self.episodes.finished()
         return first, (self.episodes.known(last) - first) // self.ring.envs + 1
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
     ) -> Draw:
-        """Returns row ids [K, B, 3], rising in each triplet. Raises SettingError where no episode
-        is finished that is long enough."""
+        """Sample row ids [K, B, 3], increasing in each triplet. Raise SettingError if no finished
+        episode is long enough."""
         n, count = self.ring.envs, updates * batch_size
         first, length = self._lengths()
         long = np.flatnonzero(length >= 3)
@@ -53,7 +53,7 @@ class TripletSampler(Sampler):
         a, b, c = (
             (rng.random((count, 3)) * (length[chosen][:, None] - [0, 1, 2])).astype(np.int64).T
         )
-        b += b >= a  # of the steps but a, the b-th
+        b += b >= a  # the b-th of the steps other than a
         low, high = np.minimum(a, b), np.maximum(a, b)
         c += c >= low
         c += c >= high
@@ -61,9 +61,9 @@ class TripletSampler(Sampler):
         return Draw((first[chosen][:, None] + n * steps).reshape(updates, batch_size, 3))
 
     def transitions(self, ids: IntArray) -> Batch:
-        """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the
-        observation at i to what followed k, and from what followed k to what followed j; actions,
-        rewards and discounts are those of i and k."""
+        """Return the two halves of each triplet of `ids` [..., B, 3], as [..., B, 2, *their own]:
+        from the observation at i to the one after k, and from the one after k to the one after j.
+        Actions, rewards and discounts are those of i and k."""
         batch = self.ring.transitions(ids)
         axis = ids.ndim - 1
 

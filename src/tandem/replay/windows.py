@@ -9,21 +9,21 @@ import numpy as np
 
 from tandem.types import AnyArray, Array, BoolArray, IntArray, Tree
 
-REWARDS = ("reward", "extra/rewards")  # columns of which n-step transitions have sums
+REWARDS = ("reward", "extra/rewards")  # columns that n-step transitions sum
 
 if TYPE_CHECKING:
     from tandem.replay.buffer import Ring
 
 
 def read(ring: Ring, name: str, at: IntArray) -> AnyArray:
-    """What a column has at these positions, rewards as the ring scales them."""
+    """Return a column at these positions; rewards are scaled by the ring."""
     x: AnyArray = ring.column(name).take(at, axis=0)
     return ring.scaled(x) if ring.scaled and name in REWARDS else x
 
 
 def ends(ring: Ring, row: IntArray) -> BoolArray:
-    """bool [B]: whether windows end with these rows: their episodes do, or a limit took an agent of
-    a team alone, whose value is that of what it saw then."""
+    """Return True for rows that end a window, bool [B]: the episode ends, or one agent of a team
+    was truncated alone and bootstraps from its observation there."""
     ended: BoolArray = ring.last.take(ring.position(row))
     if ring.limited:
         after = ring.column(f"obs/{ring.limited}").take(ring.position(row + ring.envs), axis=0)
@@ -32,8 +32,8 @@ def ends(ring: Ring, row: IntArray) -> BoolArray:
 
 
 def later(ring: Ring, row: IntArray, n: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """For each further step of the windows of n steps that start in rows `row` [B]: (indices of
-    those windows that reach to it, the ids of their rows there). At the newest row they end too."""
+    """Yield, for each further step of the n-step windows that start in rows `row` [B], (indices of
+    the windows that include it, the ids of their rows there). Windows end at the newest row."""
     row, beyond = row.copy(), ring.newest + 1 - ring.envs  # the first id of the newest time step
     going = np.flatnonzero(~ends(ring, row) & (row < beyond))
     for _ in range(n - 1):
@@ -46,8 +46,8 @@ def later(ring: Ring, row: IntArray, n: int) -> Iterator[tuple[IntArray, IntArra
 def accumulate(
     ring: Ring, row: IntArray, rewards: dict[str, AnyArray], discount: AnyArray, n: int
 ) -> IntArray:
-    """Adds the later steps of n-step windows to `rewards` [B, ...], which are named as the columns
-    that they are of, and to discount [B], in place. Returns the windows' last rows."""
+    """Accumulate the later steps of n-step windows in `rewards` [B, ...], named by their columns,
+    and in discount [B], in place. Return the windows' last rows."""
     final = row.copy()
     for going, there in later(ring, row, n):
         at = ring.position(there)
@@ -60,10 +60,10 @@ def accumulate(
 
 
 def between(ring: Ring, ids: IntArray, n: int) -> tuple[Tree, Array]:
-    """What lies between the first observation and the last of n-step windows that start in rows
-    `ids` [...]: (the observations at steps t + 1 to t + n - 1, [..., n - 1, *their own]; discount_t
-    ... discount_(t+k-1) for each of these t + k, float32 [..., n - 1]). Where a window is shorter
-    the discount is 0, and the observation one that is in the window."""
+    """Return the inner steps of the n-step windows that start in rows `ids` [...]: (observations at
+    steps t + 1 to t + n - 1, [..., n - 1, *their own]; discount_t ... discount_(t+k-1) for each of
+    these t + k, float32 [..., n - 1]). Beyond the end of a shorter window the discount is 0, and
+    the observation is an arbitrary one from the window."""
     row = ids.ravel()
     rows = np.repeat(row[:, None], n - 1, 1)
     discounts = np.zeros(rows.shape, np.float32)
