@@ -1,6 +1,6 @@
-"""One of several actor-learners (Mnih et al. 2016, arXiv:1602.01783, section 4), in a process of
-its own: it collects and takes gradients as a run of one process does, and leaves the steps along
-them to the owner of the weights."""
+"""One of several actor-learners (Mnih et al. 2016, arXiv:1602.01783, section 4), in its own
+process: it collects data and computes gradients like a single-process run, and sends the gradients
+to the process that owns the weights."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class LearnerSpec(NamedTuple):
 
 
 class ActorLearner(Loop):
-    """Goes on by one update in each round, in environments first to first + count of `part`.
+    """Computes one gradient per round, in environments first to first + count of `part`.
 
-    replay: shared memory for what it keeps to replay; learned: what one that was lost had said of
-    that, beside."""
+    replay: shared memory for its replay buffer. learned: the last report about its learner by a
+    lost predecessor."""
 
     learner: SequenceLearner
 
@@ -56,7 +56,7 @@ class ActorLearner(Loop):
             super().__init__(algorithm, algorithm.backend, environments, generators)
         self.close = environments.close
         self._span = Span(0, 0, self.steps)
-        self._begin = 0  # environment steps of all when the weights were given
+        self._begin = 0  # total environment steps when the weights were received
         self._info: JSONDict = {}
         self._weights: Weights = {}
         self._gradient: dict[str, Array] = {}
@@ -75,14 +75,14 @@ class ActorLearner(Loop):
     def respond(
         self, message: tuple[int, int, list[Any]], weights: Weights, arrays: Arrays
     ) -> tuple[JSONDict, dict[str, Array]]:
-        """A round. message: the environment steps and updates of all so far, and calls to make in
-        the environments; weights: the newest. Returns what was collected for the next gradient, and
-        that, if there is one."""
+        """Run one round. message: the total environment steps and updates so far, and calls to make
+        in the environments; weights: the newest. Return data about the collected steps, and the
+        next gradient, if any."""
         self._begin, self.learner.updates, calls = message
         self.collector.make_calls(calls)
         self._weights, self._gradient = writable(weights), {}
         for role, network in self.backend.networks.items():
-            # the seeds of dropout differ from one actor-learner to the next
+            # dropout seeds differ between actor-learners
             own = network.read() if self._seeds[role] else {}
             network.write({**self._weights[role], **{n: own[n] for n in self._seeds[role]}})
         self._info = {"valid": [], "episodes": [], "metrics": {}, "made": False, "fault": None}
@@ -107,7 +107,7 @@ class ActorLearner(Loop):
             moved = any(
                 not np.array_equal(x, before[n])
                 for n, x in network.read().items()
-                # by the names of a plan, what normalises observations is no fault
+                # names in a plan show which layers normalize observations, which is allowed
                 if n not in seeds and (network.plan is None or moves(n))
             )
             if moved:
@@ -120,8 +120,8 @@ class ActorLearner(Loop):
                 )
 
     def _going(self) -> Iterator[dict[str, float] | None]:
-        """The metrics of one update after the other; none or None where no update was made."""
-        # of the block that was learned from when the run was saved
+        """Yield the metrics of each update; an empty dict or None if no update was made."""
+        # continue with the block that was being learned from when the run was saved
         yield from self.learner.replays(self._span)
         while True:
             self._sync()
@@ -139,12 +139,12 @@ class ActorLearner(Loop):
             yield from rounds
 
     def attribute(self, name: str, calls: list[Any]) -> list[Any]:
-        """The values of an attribute of its environments, after these calls."""
+        """Return the values of an attribute of its environments, after these calls."""
         self.collector.make_calls(calls)
         return list(self.collector.attribute(name))
 
     def collected(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
-        """Where its environments, after these calls, and its randomness are."""
+        """Return the state of its environments, after these calls, and of its randomness."""
         self.collector.make_calls(calls)
         data, arrays = self.collector.state()
         seeds = {f"seeds/{n}": x for n, x in self.backend.state().items() if x.dtype.kind in "iu"}
@@ -155,7 +155,7 @@ class ActorLearner(Loop):
         }, arrays | seeds
 
     def load_collected(self, data: JSONDict, arrays: dict[str, Array]) -> str:
-        """Puts that back; returns why new episodes begin, see `Collector.restarted`."""
+        """Restore this state; return the reason if new episodes start: `Collector.restarted`."""
         self.collector.load_state(
             data["collector"], {n: x for n, x in arrays.items() if not n.startswith("seeds/")}
         )
@@ -165,7 +165,7 @@ class ActorLearner(Loop):
         return str(self.collector.restarted)
 
     def learned(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
-        """What it learns from: updates that it owes, and with `replay` what it keeps to replay."""
+        """Return its learner's state: pending updates, and with `replay` the replay buffer."""
         buffer, owed = self.learner.buffer, {"owed": self.learner.owed}
         if buffer is None or not replay:
             return owed, {}
@@ -173,7 +173,7 @@ class ActorLearner(Loop):
         return owed | {"buffer": data}, arrays
 
     def load_learned(self, learned: JSONDict, arrays: dict[str, Array]) -> None:
-        """Goes on with that, or with what lies in shared memory."""
+        """Restore this state, or continue with the replay buffer in shared memory."""
         buffer, self.learner.owed = self.learner.buffer, learned["owed"]
         if buffer is not None and "left" in learned:
             buffer.take_over(learned["left"])

@@ -1,6 +1,6 @@
-"""Learning by several actor-learners at once: each takes gradients at the weights that it was
-given, and this process, which owns the weights, makes the steps along them in the order in which
-they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
+"""Asynchronous learning by several actor-learners: each computes gradients at the weights that it
+received, and this process, which owns the weights, applies them in the order of arrival (Mnih et
+al. 2016, arXiv:1602.01783, section 4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tandem.workers.process import WorkerHandle
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
-    """SettingError where a run cannot have `o.learners` actor-learners."""
+    """Raise SettingError for a run that does not support `o.learners` actor-learners."""
     if o.learners == 1:
         return
     if needs != "sequences":
@@ -61,7 +61,7 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
 
 
 def refuse_statistics(learners: int, settings: Any) -> None:
-    """SettingError where several would have to share running statistics."""
+    """Raise SettingError if several learners would have to share running statistics."""
     for what, given in (
         ("normalize_observations", settings.normalize_observations),
         ("normalize_rewards", settings.normalize_rewards),
@@ -75,26 +75,25 @@ def refuse_statistics(learners: int, settings: Any) -> None:
 
 
 class LearnerResult(NamedTuple):
-    """What an actor-learner hands over: what it collected, if anything, and the gradient that it
-    took, if any."""
+    """Result of an actor-learner's round: the steps that it collected, and its gradient, if any."""
 
-    valid: Array  # [T]  how many of the environments' steps at each time count
+    valid: Array  # [T]  number of valid environment steps at each time step
     gradient: Array | None  # [size]
     metrics: dict[str, float]
 
 
 class ActorLearners:
-    """Stands where a loop's collector does: `collect` waits for the next gradient.
+    """Replaces a loop's collector: `collect` waits for the next gradient.
 
-    A gradient waits where a step along it would make another one staler than `bound` updates: the
-    deadlines of those that are under way are kept as by a processor that serves the most urgent
-    first. With the tightest bound, one less than there are actor-learners, they take turns, and a
-    run is the same each time; otherwise it depends on who is quicker.
+    A gradient has to wait if applying it would make another one staler than `bound` updates. The
+    deadlines of gradients in progress are met by earliest-deadline-first scheduling. With the
+    tightest bound, the number of actor-learners minus one, they take turns and runs are
+    reproducible; otherwise results depend on their speeds.
 
-    One that dies, raises or stands still is restarted as a `WorkerGroup` does it; that costs its
-    unfinished episodes, and the gradient that it was taking. What it kept to replay its successor
-    has on this machine, in shared memory; on a cluster that is lost, but for what a checkpoint has
-    of it."""
+    An actor-learner that dies, raises or hangs is restarted by a `WorkerGroup`. Its unfinished
+    episodes and its current gradient are lost. On one machine its replay buffer is in shared
+    memory, and its successor continues with it. On a cluster the buffer is lost, except for what a
+    checkpoint contains."""
 
     def __init__(
         self, spec: LearnerSpec, algorithm: OnSequences, environments: Environments
@@ -108,18 +107,18 @@ class ActorLearners:
         self.restarted = ""  # see `Collector`
         self.lag: int | None = None
         self.seconds = {"environment": 0.0, "acting": 0.0}
-        self._turns = 0  # how often something was handed over
-        # the turn by which each has to hand over
+        self._turns = 0  # number of results handed over
+        # turn by which each must hand over its result
         self._deadlines = [self.bound - count + 1 + i for i in range(count)]
-        self._seen = [0] * count  # the updates in the weights that each has
+        self._seen = [0] * count  # version (number of updates) of the weights that each has
         self._idle = list(range(count))
         self._arrived: list[tuple[int, JSONDict]] = []
-        self._gradients: list[Array | None] = [None] * count  # the newest of each, [size]
+        self._gradients: list[Array | None] = [None] * count  # newest gradient of each, [size]
         self._networks, each = algorithm.backend.networks, spec.conf.settings.envs
         self.replay: SharedReplay | None = None
         self.transport: Transport
-        # The transport's slot of each, and the updates in the weights that are in a slot. On a
-        # cluster all share one, since its object store has weights once for all of a version
+        # The transport's slot of each, and the version of the weights in each slot. On a cluster
+        # all share one slot, since the object store holds each version of the weights once
         self._slots = [0] * count if o.cluster else list(range(count))
         self._published: dict[int, int] = {}
         if o.cluster:
@@ -141,8 +140,8 @@ class ActorLearners:
         return self.env_steps
 
     def collect(self, steps: int, actor: object, noise: Tree = None) -> LearnerResult:
-        """What comes next, from whoever comes first. The one whose turn it was before goes on with
-        the weights of now."""
+        """Return the next result, from the first actor-learner that may hand one over. The previous
+        one first resumes with the current weights."""
         began = perf_counter()
         for i in self._idle:
             self._go(self.group.workers[i])
@@ -165,7 +164,7 @@ class ActorLearners:
         return LearnerResult(valid, self._gradients[i] if info["made"] else None, info["metrics"])
 
     def _may(self, i: int) -> bool:
-        """Whether the others can still keep their deadlines, one after the other, if i has this
+        """Return True if the others can still meet their deadlines, one per turn, if i has this
         turn."""
         others = sorted(d for j, d in enumerate(self._deadlines) if j != i)
         return all(self._turns + 1 + k <= d for k, d in enumerate(others))
@@ -175,12 +174,12 @@ class ActorLearners:
         return {role: network.read() for role, network in self._networks.items()}
 
     def _start(self, worker: Worker) -> WorkerHandle:
-        """Starts one, for the first time or again."""
+        """Start or restart an actor-learner."""
         i = worker.first // worker.count
         return self.transport.start(worker, *(self.replay.of(i) if self.replay else ()))
 
     def _go(self, worker: Worker) -> None:
-        """Gives one the weights of now."""
+        """Send the current weights to an actor-learner, and request its next round."""
         i = self.group.workers.index(worker)
         slot, self._seen[i] = self._slots[i], self.version
         if self._published.get(slot) != self.version:
@@ -190,7 +189,7 @@ class ActorLearners:
         self.transport.request(worker, slot, [self.env_steps, self.version, calls], {})
 
     def _arrive(self) -> None:
-        """Waits for one of those that are under way."""
+        """Wait for the result of an actor-learner at work."""
         here = {*self._idle, *(i for i, _ in self._arrived)}
         i, answer = self.group.first(
             [i for i in range(len(self.group.workers)) if i not in here], self._go
@@ -206,7 +205,7 @@ class ActorLearners:
     # Saving
 
     def state(self) -> tuple[JSONDict, dict[str, Array]]:
-        """As `Collector.state`; gradients that are being taken are waited for, and part of it."""
+        """As `Collector.state`; includes pending gradients, after waiting for them."""
         data = {
             "env_steps": self.env_steps,
             "seconds": dict(self.seconds),
@@ -237,7 +236,7 @@ class ActorLearners:
         return data | {"deadlines": self._deadlines}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """As `Collector.load_state`. ResumeError for a run with another number of
+        """As `Collector.load_state`. Raise ResumeError for a run with another number of
         actor-learners."""
         workers = self.group.workers
         if len(data.get("lives", [])) != len(workers):
@@ -269,8 +268,8 @@ class ActorLearners:
                 self._gradients[i] = writable(arrays[f"gradient/{i}"])
 
     def learned(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:
-        """What each of them learns from, all of them at rest: the updates that it owes, and with
-        `replay` what it keeps to replay."""
+        """Return the state of each learner, all of them idle: its pending updates, and with
+        `replay` its replay buffer."""
         if self.replay is not None:
             return self.replay.state(replay)
         if self.group.given_up:
@@ -278,8 +277,8 @@ class ActorLearners:
         return self.ask("learned", replay)
 
     def load_learned(self, each: list[JSONDict], arrays: dict[str, Array]) -> None:
-        """Gives that back."""
-        self._published = {}  # the weights are others
+        """Restore the state that `learned` returned."""
+        self._published = {}  # the published weights are outdated
         if self.replay is None:
             self.tell("load_learned", each, arrays)
         else:
@@ -287,27 +286,28 @@ class ActorLearners:
             self.group.tell("load_learned", [(learned, {}) for learned in self.replay.learned])
 
     def ask(self, name: str, *arguments: object) -> tuple[list[JSONDict], dict[str, Array]]:
-        """What each of them, none of which is under way, says to a question for data and arrays."""
+        """Call a method that returns data and arrays in each actor-learner, all of them idle."""
         answers = [] if self.group.given_up else self.group.gather(name, *arguments)
         return [data for data, _ in answers], merge_arrays(answers)
 
     def tell(self, name: str, data: Sequence[object], arrays: dict[str, Array]) -> list[Any]:
-        """Gives each of them what it said, or nothing where none said anything; their answers."""
+        """Send each actor-learner its own data and arrays, and return their answers; do nothing
+        without data."""
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
 
     def make_calls(self, calls: Sequence[Any]) -> None:
-        """See `Collector.make_calls`; in each learner before the next round that it begins."""
+        """See `Collector.make_calls`; each learner makes the calls before its next round."""
         if calls:
-            self.environments.make_calls(calls)  # which finds out what cannot be called
+            self.environments.make_calls(calls)  # raises for calls that are not possible
         self.group.calls += calls
 
     def attribute(self, name: str) -> list[Any]:
-        """See `Collector.attribute`; rounds under way are waited for."""
+        """See `Collector.attribute`; waits for rounds in progress."""
         return [x for values in self._after_calls("attribute", name) for x in values]
 
     def _after_calls(self, name: str, *arguments: object) -> list[Any]:
-        """What each learner says, all of them at rest, after all calls."""
+        """Return each learner's answer, once all are idle and have made all calls."""
         while len(self._arrived) + len(self._idle) < len(self.group.workers):
             self._arrive()
         return self.group.gather_after_calls(name, *arguments)
@@ -317,13 +317,13 @@ class ActorLearners:
         self.group.request_stop()
 
     def close(self) -> None:
-        """Ends them all, and frees what this process's environments hold."""
+        """End all learners, and close this process's environments."""
         self.group.end()
         self.environments.close()
 
 
 class CentralLearner(Learner):
-    """Stands where a loop's learner does: makes the steps."""
+    """Replaces a loop's learner: applies the gradients."""
 
     def __init__(self, algorithm: OnSequences, learners: ActorLearners) -> None:
         self.algorithm = algorithm
@@ -338,7 +338,7 @@ class CentralLearner(Learner):
         return Update({}, ())
 
     def learn(self, trajectory: Any, span: Span) -> dict[str, float]:
-        """The metrics of the gradient's loss; none where there was no gradient."""
+        """Apply the gradient, and return the metrics of its loss; empty without a gradient."""
         if trajectory.gradient is None:
             return {}
         schedule = self.algorithm.schedule(
@@ -359,7 +359,7 @@ class CentralLearner(Learner):
 
 
 class Asynchronous(Loop):
-    """The loop of the process that owns the weights; it acts nowhere."""
+    """The loop of the process that owns the weights and steps no environments."""
 
     def __init__(
         self,
@@ -378,7 +378,7 @@ class Asynchronous(Loop):
         self.collector = learners
 
     def _sync(self) -> None:
-        """Actor-learners are given the weights as they go on."""
+        """Do nothing: actor-learners receive the weights with each request."""
 
     def _noise(self, begin: int) -> tuple[None, None]:
         return None, None

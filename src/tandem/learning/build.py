@@ -1,5 +1,5 @@
-"""A run's algorithm, from its Config: in the process of the run, and in those that learn beside
-it."""
+"""Construction of a run's algorithm from its Config, in the run's process and in additional
+processes that learn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tandem.spaces import Leaf, Spec
 
 
 class Spaces(NamedTuple):
-    """The spaces of the environments of an algorithm."""
+    """Spaces of an algorithm's environments."""
 
     observation: Spec
     action: Leaf
@@ -39,8 +39,8 @@ def build(
     gradients_only: bool = False,
     rank: int = 0,
 ) -> Any:
-    """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps. rank: see `backends.make`."""
+    """Create the algorithm with its networks, on its backend. With `gradients_only`, optimizers
+    store gradients instead of applying them. rank: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.for_actions(conf.kind, action)
     kind.check(observation, action, s)
@@ -80,9 +80,9 @@ def build(
 
 
 def beside(conf: Config) -> Config:
-    """The Config for a process beside the run's: on one device, the processor, unless "cuda" was
-    asked for by name, since a framework may take most of the GPU's memory for itself, as JAX does
-    when it starts."""
+    """Return the Config for an additional process: on one device, which is the CPU unless the
+    user chose "cuda" explicitly, since a framework may reserve most of the GPU's memory, as JAX
+    does on startup."""
     conf = replace(conf, options=replace(conf.options, devices=1))
     if conf.device == "cuda":
         return conf
@@ -92,8 +92,7 @@ def beside(conf: Config) -> Config:
 
 
 def network_there(conf: Config, spaces: Spaces, network: object, role: str) -> Any:
-    """The network of a role, in a process that acts by it and has its framework for nothing
-    else."""
+    """Create the network of a role in a process that uses the framework only to act with it."""
     algorithm = build(
         beside(replace(conf, device="auto")),
         spaces,

@@ -1,8 +1,8 @@
-"""Processes beside that of a run, each with a device of its own, which make its updates with it:
-the companions. They have the run's networks and optimizers, and no environments.
+"""Companions: additional processes of a run, each with its own device, that take part in its
+updates. They have the run's networks and optimizers, but no environments.
 
-What a companion repeats is up to the function that it is given, `make(rank=...)`: it returns a
-backend on which the same updates have been compiled, in the same order."""
+The function `make(rank=...)` determines the calls that a companion repeats: it returns a backend on
+which the same updates were compiled, in the same order."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from typing import Any
 from tandem.errors import WorkerError
 from tandem.workers.process import SLICE, START, Process, WorkerHandle, WorkerLost, end
 
-GRACE = 3.0  # seconds in which those that are well notice that another one is lost
+GRACE = 3.0  # seconds in which healthy processes notice that another one is lost
 STILL = "did not respond"
 
 
 class Companion:
-    """In a process of its own: makes a backend, and repeats what rank 0 calls."""
+    """Runs in its own process: creates a backend, and repeats the calls of rank 0."""
 
     def __init__(self, make: Callable[..., Any], rank: int) -> None:
-        # the whole group of processes may be told to end: rank 0 does it in good order
+        # a signal may reach the whole process group: rank 0 shuts down in order
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.layout = make(rank=rank).layout
 
     def join(self, folder: str, patience: float) -> None:
-        """Meets the others in a folder."""
+        """Connect to the other processes through a folder."""
         self.layout.meet(folder, patience)
 
     def serve(self) -> bool:
-        """Whether it was told to end; False where another process was lost."""
+        """Repeat calls until the end; return False if another process was lost."""
         return self.layout.serve()
 
 
 class Companions:
-    """Companions 1 to `count` - 1 of this process, who begin at once; `join` waits for them.
+    """Companions 1 to `count` - 1 of this process, which start immediately; `join` waits for them.
 
-    One that dies or raises is noticed at the next sum with it, one that stands still after
-    `patience` seconds: WorkerError, which names it, and all of them are ended."""
+    A companion that dies or raises is noticed at the next all-reduce, one that hangs after
+    `patience` seconds. Then a WorkerError names it, and all companions are killed."""
 
-    setting = "devices"  # what users call their number
+    setting = "devices"  # the user's setting for their number
 
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
         self.count, self.patience = count, patience
@@ -50,11 +50,11 @@ class Companions:
 
     @property
     def processes(self) -> list[WorkerHandle]:
-        """Those of ranks 1, 2, …"""
+        """Processes of ranks 1, 2, …"""
         return list(self._processes.values())
 
     def join(self, backend: Any) -> None:
-        """From now on they repeat the calls of updates that are compiled on `backend`."""
+        """Connect them to `backend`, whose calls of compiled updates they repeat from now on."""
         backend.layout.group.followers = self
         self._answers(START)
         with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +64,7 @@ class Companions:
                 backend.layout.meet(folder, self.patience)
             except WorkerError:
                 raise
-            except RuntimeError as error:  # torch's, of one that did not come
+            except RuntimeError as error:  # raised by torch if one did not connect
                 raise self.lost("it did not join the others") from error
             self._answers(self.patience)
         for process in self.processes:
@@ -82,7 +82,7 @@ class Companions:
     def lost(self, how: str = "it did not reach an all-reduce") -> WorkerError:
         """See `torch_group.Followers`."""
         waiting, limit = dict(self._processes), time.monotonic() + GRACE
-        # that of one who died or raised comes first; others say no more than that one was lost
+        # the process that died or raised responds first; others only report that one was lost
         while waiting and (left := limit - time.monotonic()) > 0:
             ranks, processes = list(waiting), list(waiting.values())
             for i in processes[0].ready(processes, min(SLICE, left)):
@@ -104,22 +104,22 @@ class Companions:
         )
 
     def _again(self, still: bool) -> str:
-        """What to do after one has died or hangs."""
+        """Return the fix for a process that died or hangs."""
         if still:
             return (
                 "continue from the run's last checkpoint with resume=, on a busy machine with "
                 f"device_timeout={2 * self.patience:g}."
             )
-        return (  # by other numbers a batch may not divide
+        return (  # other numbers of devices may not divide the batch
             "continue from the run's last checkpoint with resume=; if memory is short, with "
             "devices=1."
         )
 
     def kill(self) -> None:
-        """At once."""
+        """Kill all companions immediately."""
         for process in self.processes:
             process.kill()
 
     def end(self) -> None:
-        """Sees to it that none of them is left, after they were told to end."""
+        """Make sure that no companion is left, after they were asked to end."""
         end(self.processes)

@@ -1,4 +1,4 @@
-"""What a run was told: its settings, checked and completed, and the file that keeps them."""
+"""A run's configuration: its checked and completed settings, and their JSON format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUPERVISED = Needs(lambda s: s.workers or s.runners or s.learners != 1, workers=
 
 @dataclass(frozen=True)
 class Options(Preprocessing):
-    """What a run does beside learning; and, first, what is done to an Atari game."""
+    """Options of a run besides the algorithm's settings, after those of Atari preprocessing."""
 
     eval_every: int = setting(
         0, "environment steps between evaluations; 0: a twentieth of the run", minimum=0
@@ -203,37 +203,37 @@ class Options(Preprocessing):
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that a run is made of, apart from code: config.json."""
+    """Complete configuration of a run, except for code: config.json."""
 
-    algorithm: str  # by its name, or module:Class where it is a program's own
+    algorithm: str  # its name, or module:Class of a custom class
     env: str
     framework: str
     device: str = field(metadata={"resumable": True})
     seed: int
     settings: Any  # the algorithm's Settings
     options: Options
-    source: str = ""  # where the settings come from
+    source: str = ""  # source of the settings
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = ""
-    # What it needs beside tandem: the package, as "name version", of "algorithm", "env" and
-    # "writer NAME", where a plug-in brings them; "env_module", the module of another id's class.
+    # Requirements besides tandem: the package, as "name version", of "algorithm", "env" and
+    # "writer NAME" from plug-ins; "env_module": the module of another environment id's class.
     origin: dict[str, str] = field(default_factory=dict)
     env_kwargs: JSONDict = field(default_factory=dict)
     wrappers: list[str] = field(default_factory=list)  # module:Class or module:Class:{JSON}
-    network: str = ""  # module:function, of a network that was given by name
-    own_network: bool = False  # made by the user's code, which resuming and loading need again
+    network: str = ""  # module:function of a network given by name
+    own_network: bool = False  # created by user code, which is required to resume and load
     own_env: bool = False
     own_eval_env: bool = False
-    vector: str = ""  # a user's vector: "own" of a program, "id", or module:function
+    vector: str = ""  # a vector of environments: "own" (given in Python), "id", or module:function
     own_optimizer: bool = False
-    optimizer_class: str = ""  # of that one, in whose place settings of optimizers do nothing
-    device_used: str = ""  # what `device` came to
-    compiled: str = ""  # what compile="auto" came to
-    extended_from: int = 0  # the length that the run began with, where it was extended
-    inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
+    optimizer_class: str = ""  # its class; optimizer settings have no effect with it
+    device_used: str = ""  # the device that `device` selected
+    compiled: str = ""  # the choice of compile="auto"
+    extended_from: int = 0  # original length of a run that was extended
+    inexact: list[str] = field(default_factory=list)  # changes on resuming that affect rounding
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
-    start: JSONDict = field(default_factory=dict)  # what it started from: `runs.start`
-    own_algorithm: type[Algorithm] | None = None  # that class, which no file has
+    start: JSONDict = field(default_factory=dict)  # the starting point: `runs.start`
+    own_algorithm: type[Algorithm] | None = None  # the custom class, which files do not contain
 
     @property
     def kind(self) -> type[Algorithm]:
@@ -248,8 +248,8 @@ class Config:
         return data | {"settings": settings, "options": asdict(self.options)}
 
 
-# Settings of optimizers that have a name; weight decay has a refusal of its own, which knows what
-# an entry says (backends/backend.py).
+# Settings of built-in optimizers. Weight decay is checked separately, with knowledge of the zoo
+# entry (backends/backend.py).
 OF_OPTIMIZERS = (
     "learning_rate",
     "actor_learning_rate",
@@ -262,7 +262,7 @@ OF_OPTIMIZERS = (
 
 
 def refuse_beside_own_optimizer(kind: type[Settings], given: dict[str, Any]) -> None:
-    """SettingError for settings of named optimizers, where a program gives one of its own."""
+    """Raise SettingError for settings of built-in optimizers given with a custom optimizer."""
     usual = kind()
     for name in OF_OPTIMIZERS:
         value = given.get(name)
@@ -274,7 +274,7 @@ def refuse_beside_own_optimizer(kind: type[Settings], given: dict[str, Any]) -> 
             )
 
 
-# What a run may be resumed with, by the metadata of its field: see `setting`.
+# Fields that can change when a run is resumed, from their metadata: see `setting`.
 RESUMABLE = frozenset(
     f.name
     for kind in (Config, Options, ReplaySettings)
@@ -284,7 +284,7 @@ RESUMABLE = frozenset(
 
 
 def changed(conf: Config, changes: JSONDict) -> Config:
-    """The Config of a run that is resumed with other values of what is `RESUMABLE`."""
+    """Return the Config of a run that is resumed with other values of `RESUMABLE` fields."""
     settings, options = (
         apply(part, {n: x for n, x in changes.items() if hasattr(part, n)})
         for part in (conf.settings, conf.options)
@@ -297,13 +297,13 @@ def changed(conf: Config, changes: JSONDict) -> Config:
     )
 
 
-# What the last digits of results depend on.
+# Options that affect rounding.
 ROUNDING = ("device", "devices", "threads", "compile")
 
 
 def executed(conf: Config, device: str, saved: JSONDict) -> Config:
-    """The Config of a run that is resumed on a device, "cpu" or "cuda", from the data of a
-    checkpoint. A note says which of `ROUNDING` are not as before."""
+    """Return the Config of a run that is resumed on a device, "cpu" or "cuda", from the data of a
+    checkpoint. A note lists the `ROUNDING` options that changed."""
     now = asdict(conf.options) | {"device": device}
     before = now | saved["config"]["options"] | {"device": saved.get("device", device)}
     other = [f"{n}={now[n]!r} after {n}={before[n]!r}" for n in ROUNDING if now[n] != before[n]]
@@ -313,19 +313,19 @@ def executed(conf: Config, device: str, saved: JSONDict) -> Config:
 
 
 def restarted(conf: Config, at: int, why: str) -> Config:
-    """The Config of a run that continues in new episodes after step `at`, which a note says."""
+    """Return the Config of a run that continues with new episodes at step `at`, with a note."""
     note(f"{why} The run keeps what it has learned and starts new episodes at step {at:,}.")
     return replace(conf, restarted_at=[*(step for step in conf.restarted_at if step < at), at])
 
 
 def plain(settings: Settings) -> JSONDict:
-    """Settings as JSON data."""
+    """Return settings as JSON data."""
     return {n: str(x) if isinstance(x, Schedule) else x for n, x in by_name(settings).items()}
 
 
 def from_json(data: JSONDict, kind: type[Algorithm]) -> Config:
-    """The Config that `to_json` wrote; `kind` is the algorithm's class. TypeError or ValueError
-    for other data."""
+    """Return the Config from data of `to_json`; `kind` is the algorithm's class. Raise TypeError or
+    ValueError for other data."""
     hints = get_type_hints(Config)
     hints.pop("own_algorithm")
     rest = {k: v for k, v in data.items() if k in hints and k not in ("settings", "options")}
@@ -343,7 +343,7 @@ def from_json(data: JSONDict, kind: type[Algorithm]) -> Config:
 
 
 def check_kept(settings: Settings, options: Options, folder: object) -> None:
-    """SettingError where a run without a folder is to write into one."""
+    """Raise SettingError for options that need a folder in a run without one."""
     if folder is not None:
         return
     uses = {"memmap": settings.memmap, "wandb": options.wandb, "mlflow": options.mlflow}
@@ -358,7 +358,7 @@ def check_kept(settings: Settings, options: Options, folder: object) -> None:
 
 
 def differing(one: JSONDict, other: JSONDict) -> list[str]:
-    """Which settings and options of two configs (as JSON data) are not the same, in words."""
+    """Return texts on the settings and options that differ between two configs (JSON data)."""
     if not one:
         return []
     names = []
@@ -377,7 +377,7 @@ def differing(one: JSONDict, other: JSONDict) -> list[str]:
 
 
 def check_compile(options: Options, framework: str) -> None:
-    """SettingError where the backend leaves no choice."""
+    """Raise SettingError if `compile` is set on a backend without a choice."""
     if framework != "torch" and options.compile != "auto":
         how = "does not compile" if framework == "keras-torch" else "always compiles"
         raise SettingError(
@@ -388,7 +388,7 @@ def check_compile(options: Options, framework: str) -> None:
 
 
 def compiling(config: Config) -> str:
-    """How torch makes updates: see `torch_calls`."""
+    """Return the mode in which torch compiles updates: see `torch_calls`."""
     mode: str = config.options.compile
     compilers = "g++", "clang++", os.environ.get("CXX", "g++")
     if mode == "auto" and config.compiled:

@@ -1,4 +1,4 @@
-"""Several devices for each update: what has to divide evenly, and what they are for."""
+"""Several devices per update: checks of even division, and a note on small networks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 from tandem.errors import SettingError
 
-# Weights of all networks. 4,600 took seven times as long on two devices of a processor, 67,000
-# somewhat longer (docs/advanced/devices.md); what is larger depends on the devices.
+# Number of weights of all networks. On two devices of a CPU, updates of 4,600 weights took seven
+# times as long, those of 67,000 slightly longer (docs/advanced/devices.md). For larger networks it
+# depends on the devices.
 SMALL = 100_000
 
 
 def check_even(
     batch: int, devices: int, setting: str, fits: Iterable[int], now: int, **instead: int
 ) -> None:
-    """SettingError where a batch of so many rows, or sequences, does not divide among the devices.
-    fits: values of the `setting`, which is `now`, with which it would; none where none does.
-    instead: what else may change, see `fits.fitted`."""
+    """Raise SettingError if a batch of `batch` rows or sequences does not divide evenly among the
+    devices. fits: values of the `setting`, currently `now`, that would divide it. instead: other
+    settings that could change, see `fits.fitted`."""
     if batch % devices == 0:
         return
     fewer = max(n for n in range(1, devices) if batch % n == 0)
@@ -33,13 +34,13 @@ def check_even(
 
 
 def multiples(of: int, near: int) -> tuple[int, int]:
-    """The multiples of a number on both sides of another, above 0."""
+    """Return the two consecutive positive multiples of `of` around `near`."""
     least = max(of, near // of * of)
     return least, least + of
 
 
 def purpose(backend: Any) -> str:
-    """The purpose of several devices, in a line, where the networks are too small for them."""
+    """Return a note on the purpose of several devices if the networks are too small, else ""."""
     if backend.devices == 1:
         return ""
     networks = backend.networks.values()

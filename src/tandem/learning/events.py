@@ -1,5 +1,5 @@
-"""Events of a run, in order. The loop yields these; observers, writers, callbacks and your
-own code consume them."""
+"""Events of a run, in order. The loop yields them; observers, writers, callbacks and your own code
+consume them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandem.types import EpisodeResult
 
 
 class Evaluation(NamedTuple):
-    """What evaluation episodes came to: undiscounted returns and lengths, one an episode."""
+    """Result of evaluation episodes: undiscounted returns and lengths, one per episode."""
 
     mean: float
     std: float
@@ -24,9 +24,9 @@ class Evaluation(NamedTuple):
     lengths: list[int]
     agents: tuple[
         float, ...
-    ] = ()  # the mean return of each agent of a team, whose own return is the mean of these
-    cut: int = 0  # episodes that did not end within the budget; they count with their return so far
-    success: float | None = None  # share of the successful ones, where `info["is_success"]` says it
+    ] = ()  # mean return of each agent of a team; the team's return is their mean
+    cut: int = 0  # episodes stopped by the evaluation's step limit; their return so far counts
+    success: float | None = None  # share of successful episodes, if `info` has "is_success"
 
     @classmethod
     def of(
@@ -37,7 +37,7 @@ class Evaluation(NamedTuple):
         cut: int = 0,
         success: float | None = None,
     ) -> Evaluation:
-        """mean and std are NaN of no episodes."""
+        """Create an Evaluation; without episodes, mean and std are NaN."""
         each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
         mean, std = (np.mean(returns), np.std(returns)) if returns else (np.nan, np.nan)
         return cls(float(mean), float(std), list(returns), list(lengths), each, cut, success)
@@ -46,7 +46,7 @@ class Evaluation(NamedTuple):
         return f"Evaluation({self})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the figures as a table."""
+        """Return a table of the results for notebooks."""
         if not self.returns:
             return notebook.table({"return": "of no episodes"})
         rows = {
@@ -65,7 +65,7 @@ class Evaluation(NamedTuple):
         return notebook.table(rows)
 
     def __str__(self) -> str:
-        """As in "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""
+        """Return, for example, "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""
         count = len(self.returns)
         text = f"{mean_and_std(self.mean, self.std)} over {count} episode{'s' * (count != 1)}"
         if self.success is not None:
@@ -79,7 +79,7 @@ class Evaluation(NamedTuple):
 
 
 class Counters(TypedDict):
-    """Counters of every event."""
+    """Counters in every event."""
 
     env_steps: int
     updates: int
@@ -89,15 +89,15 @@ class Counters(TypedDict):
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, with the counters of the run at that moment."""
+    """Base class of events, with the counters of the run at that moment."""
 
-    env_steps: int  # steps of all environments so far (a step that only resets is not one)
+    env_steps: int  # steps of all environments so far (not counting steps that only reset)
     updates: int  # optimizer updates so far
     episodes: int  # episodes finished so far
-    seconds: float  # training time so far, earlier sittings included
+    seconds: float  # training time so far, including earlier sessions
 
     def counters(self) -> Counters:
-        """Those, for an event at the same moment."""
+        """Return the counters, to create another event at the same moment."""
         return {
             "env_steps": self.env_steps,
             "updates": self.updates,
@@ -108,8 +108,8 @@ class Event:
 
 @dataclass(frozen=True)
 class TrainBegin(Event):
-    steps: int  # the run's length
-    stop_at: int  # where this sitting ends
+    steps: int  # length of the run
+    stop_at: int  # environment step at which this session ends
 
 
 @dataclass(frozen=True)
@@ -134,20 +134,20 @@ class BatchBegin(Event):
 
 @dataclass(frozen=True)
 class BatchEnd(Event):
-    """A call of K updates is done."""
+    """A call of K updates has ended."""
 
-    metrics: Mapping[str, float]  # the algorithm's, averaged over the call
-    # seconds so far: environment, acting, learning
+    metrics: Mapping[str, float]  # metrics of the algorithm, averaged over the call
+    # seconds so far for environment, acting and learning
     shares: Mapping[str, float] = field(default_factory=dict)
-    # in a compiled run, where one event stands for several calls: the metrics of each
+    # metrics of each call, in compiled runs, where one event covers several calls
     calls: Sequence[Mapping[str, float]] = ()
 
 
 @dataclass(frozen=True)
 class EvaluationEnd(Event):
     evaluation: Evaluation
-    best: bool  # none before was better
-    tie: bool = False  # and one was as good
+    best: bool  # no earlier evaluation was better
+    tie: bool = False  # best, and an earlier one was as good
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Returns as people read them: the one place that says how many digits are shown."""
+"""Formatting of returns: the only place that decides the number of digits."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from math import floor, isfinite, log10
 
 
 def figures(value: float, *beside: float, grouped: bool = False) -> str:
-    """A return with three significant digits, and one decimal at least: 0.742, 9.35, -146.9.
+    """Format a return with three significant digits and at least one decimal: 0.742, 9.35, -146.9.
 
-    Decimals that are zeros are left out, but for the first. beside: numbers that are read with it,
-    such as its deviation: the largest of all says how many decimals each has, so that figures
-    beside one another agree. grouped: with commas between thousands. Units are those of rewards.
+    Trailing zeros are left out, except for the first decimal. beside: numbers shown next to it,
+    such as its standard deviation; the largest of all determines the decimals of each, so that they
+    agree. grouped: with commas between thousands. Units are those of rewards.
     """
     group = [x for x in (value, *beside) if isfinite(x)]
     largest = max(map(abs, group), default=0.0)
-    if 0 < largest < 1e-4:  # rewards of a scale that decimals do not show
+    if 0 < largest < 1e-4:  # rewards too small for decimals
         return f"{value:.3g}"
     decimals = max(1, 2 - floor(log10(largest))) if largest else 1
     while decimals > 1 and all(f"{x:.{decimals}f}".endswith("0") for x in group):
@@ -24,10 +24,10 @@ def figures(value: float, *beside: float, grouped: bool = False) -> str:
 
 
 def mean_and_std(mean: float, std: float, sign: str = "±") -> str:
-    """As in "0.742 ± 0.438"."""
+    """Return, for example, "0.742 ± 0.438"."""
     return f"{figures(mean, std)} {sign} {figures(std, mean)}"
 
 
 def listed(*values: float) -> list[str]:
-    """Each of some returns, with the same number of decimals."""
+    """Format several returns with the same number of decimals."""
     return [figures(value, *values) for value in values]

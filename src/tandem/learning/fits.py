@@ -1,5 +1,5 @@
-"""Whether the numbers of a run go into one another: rollouts, batches, sequences, buffers, devices.
-Of settings alone, so that what is asked for can be judged before anything is made."""
+"""Checks that the sizes of a run fit together: rollouts, batches, sequences, buffers and devices.
+They use only settings, so that they can run before anything is created."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tandem.spaces import Leaf
 
 
 def of_length(s: Any, steps: int) -> Any:
-    """The defaults of an algorithm for a run of `steps`: waiting takes a tenth of it at most."""
+    """Return an algorithm's defaults for a run of `steps`: learning starts within a tenth of it."""
     most = {
         "learning_starts": steps // 10,
         "replay_starts": steps // 10 // by_name(s).get("rollout", 1),
@@ -27,8 +27,8 @@ def of_length(s: Any, steps: int) -> Any:
 def fitted(
     needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10
 ) -> tuple[Any, list[str]]:
-    """The settings, with numbers that nobody has `given` changed where they contradict others, and
-    notes on those numbers. What cannot be changed so is left for `check`."""
+    """Return the settings, with numbers changed that contradict others and that the user has not
+    `given`, and notes on the changes. Contradictions that remain are left for `check`."""
     try:
         check(needs, s, devices)
     except SettingError as error:
@@ -40,7 +40,7 @@ def fitted(
 
 
 def _changed(before: Any, after: Any, asked: list[str]) -> str:
-    """A note on numbers that have changed to fit those that were asked for."""
+    """Return a note on numbers that were changed to fit the given ones."""
     old, new = by_name(before), by_name(after)
     changed = [f"{n} set to {x} instead of {old[n]}" for n, x in new.items() if x != old[n]]
     kept = [f"{n}={new[n]}" for n in asked] or ["the other settings"]
@@ -48,8 +48,8 @@ def _changed(before: Any, after: Any, asked: list[str]) -> str:
 
 
 def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
-    """The settings, without a deviation where no part of an action has one; with a note where a
-    user has `given` it."""
+    """Reset log_std to its default if no part of the action is a Box, with a note if the user has
+    `given` it."""
     boxes = any(part.kind == "box" for _, part in action.parts or (("", action),))
     usual, log_std = (by_name(x).get("log_std") for x in (type(s)(), s))
     if boxes or "log_std" not in given or log_std == usual:
@@ -59,7 +59,7 @@ def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
 
 
 def note_few(s: Any, learners: int) -> None:
-    """A note on a run that makes fewer than 100 updates, or none in its first half."""
+    """Print a note on a run with fewer than 100 updates, or without any in its first half."""
     rows, values = s.block * s.envs, by_name(s)
     online, kept = values.get("online", False), values.get("replay_starts", 0) * s.block * learners
     waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
@@ -77,8 +77,8 @@ def note_few(s: Any, learners: int) -> None:
 
 
 def check(needs: str, s: Any, devices: int = 1) -> None:
-    """Refuses settings of an algorithm that `needs` rollouts, transitions or sequences, where its
-    learner would."""
+    """Raise the SettingErrors of the learner of an algorithm that `needs` rollouts, transitions or
+    sequences."""
     if needs == "sequences":
         sequences(s, devices)
     elif needs == "transitions":
@@ -88,8 +88,8 @@ def check(needs: str, s: Any, devices: int = 1) -> None:
 
 
 def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
-    """SettingError where rollouts do not divide into batches, batches into sequences (0: a row is a
-    step), or these among the devices."""
+    """Raise SettingError if rollouts do not divide evenly into batches, batches into sequences
+    (0: a row is a step), or sequences among the devices."""
     rows, each = s.rollout * s.envs, sequence or 1
     batch = s.batch_size or rows
     unit = 1 if s.rollout % each else each
@@ -134,9 +134,9 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
 
 
 def transitions(s: Any, sequence: int, devices: int = 1) -> None:
-    """SettingError where steps do not divide among environments, batches into sequences (0: a row
-    is a step) or among devices, where the buffer is too small for them, or where settings say how
-    many updates there are, or how they are changed, twice or for nothing."""
+    """Raise SettingError if steps do not divide evenly among environments, or batches into
+    sequences (0: a row is a step) or among devices; if the buffer is too small for them; or if
+    settings of the number of updates, or of hindsight and n-step returns, contradict each other."""
     if s.train_every % s.envs:
         raise SettingError(
             f"train_every={s.train_every} with {s.envs} environments.",
@@ -163,7 +163,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             updates_per_call=type(s)().updates_per_call,
             updates_per_step="auto",
         )
-    steps = each + s.burn_in  # of what is drawn
+    steps = each + s.burn_in  # length of the sampled sequences
     if s.buffer_size < steps * s.envs:
         raise SettingError(
             f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
@@ -192,8 +192,8 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
 
 
 def sequences(s: Any, devices: int = 1) -> None:
-    """SettingError where there is nothing to learn from, where the buffer never has what replaying
-    waits for, or where sequences do not divide among the devices."""
+    """Raise SettingError if there is no training data, if the buffer is too small for replay to
+    start, or if sequences do not divide evenly among the devices."""
     replays = s.replay != "none" and s.replay_ratio > 0
     if not (s.online or replays):
         raise SettingError(
@@ -214,6 +214,6 @@ def sequences(s: Any, devices: int = 1) -> None:
 
 
 def _nearest(near: int, of: int) -> int:
-    """The divisor of a number next to another."""
+    """Return the divisor of `of` that is nearest to `near`."""
     divisors = [d for d in range(1, of + 1) if of % d == 0]
     return min(divisors, key=lambda d: abs(d - near))

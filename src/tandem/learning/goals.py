@@ -1,4 +1,4 @@
-"""What hindsight replay needs of an environment with goals."""
+"""Access to an environment's goals, for hindsight replay."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tandem.types import EnvKwargs, JSONDict, Tree
 def goals_of(
     env: EnvLike, kwargs: EnvKwargs | None, observation: Spec, copy_info: bool
 ) -> DictGoals:
-    """How the environment judges goals, by an environment made for nothing else, which is asked
-    once, and with `copy_info` takes a step, to see the entries of its info. SettingError where it
-    does not have goals as Gymnasium-Robotics has them."""
+    """Return the environment's goal functions, from an instance created for this purpose. They are
+    called once as a test; with `copy_info` the instance takes a step to find the entries of its
+    info. Raise SettingError if its goals do not follow Gymnasium-Robotics."""
 
     if brings_vector(env):
         raise SettingError(
@@ -28,7 +28,7 @@ def goals_of(
             "an environment with compute_reward, or a function that makes one",
             "give the environment itself, and envs=4 for four of them; or give hindsight='no'.",
         )
-    # a step would disturb an environment that is trained in
+    # a step would disturb an environment that is used for training
     made = make(separate(env) if copy_info else env, kwargs)
     closes = [] if made is env else [made.close]
     with closed_on_error(*closes):
@@ -38,7 +38,7 @@ def goals_of(
 def _goals_of(
     made: Any, closes: list[Any], name: str, observation: Spec, copy_info: bool
 ) -> DictGoals:
-    from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
+    from tandem.envs.goals import ACHIEVED, GOAL  # imports Gymnasium, which --help does not need
 
     judge = getattr(made.unwrapped, "compute_reward", None)
     found = isinstance(observation, dict) and {ACHIEVED, GOAL} <= observation.keys()
@@ -63,13 +63,13 @@ def _goals_of(
 
 
 def _try(goals: DictGoals, seen: Tree, info: Info, name: str) -> None:
-    """SettingError unless it judges two goals at once."""
+    """Raise SettingError unless the functions accept a batch of two goals."""
     achieved, desired = (np.stack([seen[key]] * 2) for key in ("achieved_goal", "desired_goal"))
     try:
         shapes = [np.shape(x) for x in goals.judge({"achieved_goal": achieved}, desired, info)]
-    except SettingError:  # of an entry of info that is not stored
+    except SettingError:  # an entry of info that is not stored
         raise
-    except Exception as error:  # whatever the user's function raises
+    except Exception as error:  # any exception of the user's function
         told = f"{type(error).__name__}: {error}"
         raise _no_batches(name, f"raises {told} for two goals at once") from error
     if shapes != [(2,), (2,)]:

@@ -1,6 +1,6 @@
-"""Who makes a run's updates with it, where its devices are processes': companions that it starts,
-or processes that were launched with it, by torchrun or alike. Those wait for what rank 0 says of
-its run in torch's store, make the same algorithm, and repeat its calls."""
+"""Processes that share a run's updates, one per device: companions that the run starts, or
+processes launched together with it by torchrun or a similar tool. Launched processes wait until
+rank 0 publishes its run in torch's store, create the same algorithm, and repeat its calls."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ OVER = b"over"
 def begin(
     conf: Config, known: Spaces, network: object, optimizer: object
 ) -> Companions | Launched | None:
-    """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
-    where it has all its devices itself."""
+    """Return the other processes of a run, which start in the background; `join` waits for them.
+    None if this process uses all devices itself."""
     if Launch.current is not None:
         return Launched(Launch.current, conf, known)
     o = conf.options
@@ -46,7 +46,7 @@ def begin(
 
 
 def made(conf: Config, known: Spaces, network: object, optimizer: object, rank: int) -> Any:
-    """The backend of another rank than 0, with what rank 0's learner compiles."""
+    """Create the backend of a rank above 0, with the same compiled updates as rank 0."""
     generators = Generators(conf.seed)
     algorithm = build(conf, known, generators, network, optimizer, rank=rank)
     compiled(algorithm)
@@ -54,10 +54,10 @@ def made(conf: Config, known: Spaces, network: object, optimizer: object, rank: 
 
 
 def find() -> Launch | None:
-    """Returns the processes that torchrun started together with this one; None if it is alone.
+    """Return the processes that torchrun started together with this one; None if it is alone.
 
-    Raises EngineError for processes of `jax.distributed` or of a TensorFlow cluster: a run is not
-    divided among those.
+    Raises EngineError for processes of `jax.distributed` or of a TensorFlow cluster, among which a
+    run cannot be divided.
     """
     if (found := Launch.find()) is None and (name := _other_launcher()):
         raise EngineError(
@@ -70,12 +70,12 @@ def find() -> Launch | None:
 
 
 def _other_launcher() -> str:
-    """Returns the environment variable that connects this process to others for JAX or TensorFlow,
+    """Return the environment variable that connects this process to others for JAX or TensorFlow,
     or an empty string."""
     given = os.environ.get
     if given("JAX_COORDINATOR_ADDRESS") and given("JAX_NUM_PROCESSES") != "1":
         return "JAX_COORDINATOR_ADDRESS"
-    # other programs may use TF_CONFIG for something else
+    # other programs can use TF_CONFIG for something else
     with suppress(ValueError, LookupError, TypeError, AttributeError):
         jobs = json.loads(given("TF_CONFIG") or "{}")["cluster"]
         if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) > 1:
@@ -84,7 +84,7 @@ def _other_launcher() -> str:
 
 
 def check_launched(conf: Config, count: int) -> None:
-    """Raises an error for a run that `count` launched processes cannot make together."""
+    """Raise an error for a run that `count` launched processes do not support."""
     if conf.framework not in BY_PROCESSES:
         raise EngineError(
             f"{count} processes were launched, but the framework is {conf.framework!r}.",
@@ -116,8 +116,8 @@ def check_launched(conf: Config, count: int) -> None:
 
 
 class Launch:
-    """The `rank`-th of `count` processes that were started together. While rank 0 has entered it,
-    the runs that it makes are theirs, one after the other."""
+    """The `rank`-th of `count` processes that were started together. While rank 0 is inside the
+    context manager, all processes take part in its runs, one after another."""
 
     current: Launch | None = None
 
@@ -131,7 +131,7 @@ class Launch:
                 f"set both, as in RANK=0 and WORLD_SIZE=2; or unset {VARIABLES[0]} for a "
                 "single-process run.",
             ) from error
-        # whether all are on this machine: then no other need reach them
+        # if all are on this machine, others need no access
         together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
         self.local = together or os.environ["MASTER_ADDR"] in HERE
         self.runs = 0
@@ -140,7 +140,7 @@ class Launch:
 
     @classmethod
     def find(cls) -> Launch | None:
-        """That of the environment variables that torchrun sets, if there is one."""
+        """Return the Launch described by torchrun's environment variables, or None."""
         if not all(os.environ.get(name) for name in VARIABLES) or os.environ["WORLD_SIZE"] == "1":
             return None
         return cls()
@@ -150,13 +150,13 @@ class Launch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The others may go."""
+        """Allow the other processes to end."""
         Launch.current = None
         self.store.set(f"run {self.runs}", OVER)
         self.said("left", range(1, self.count), GRACE)
 
     def said(self, what: str, ranks: range, seconds: float) -> dict[int, str]:
-        """What those of these ranks have said within so many seconds who have said anything."""
+        """Return the messages `what` that these ranks sent within `seconds`, by rank."""
         found: dict[int, str] = {}
         limit = time.monotonic() + seconds
         while True:
@@ -168,13 +168,13 @@ class Launch:
             time.sleep(SLICE / 5)
 
     def say(self, what: str, text: str = "") -> None:
-        """Another rank than 0: says something of the run that is under way."""
+        """Send a message about the current run, on ranks above 0."""
         self.store.set(f"{what} {self.runs} {self.rank}", text)
 
     def follow(self) -> int:
-        """Another rank than 0: takes part in the runs of rank 0 until these are over; the exit
+        """Take part in the runs of rank 0 until they are over, on ranks above 0; return the exit
         code."""
-        for number in ENDING:  # rank 0's affair, which tells this one
+        for number in ENDING:  # rank 0 handles signals, and ends this process
             signal.signal(number, signal.SIG_IGN)
         while (told := self.store.get(f"run {self.runs}")) != OVER:
             try:
@@ -199,15 +199,15 @@ class Launch:
         return layout.serve()
 
     def join(self, group: Any, patience: float) -> None:
-        """Connects with the others, for the run that is under way."""
+        """Connect to the other processes for the current run."""
         store = self.group.within(self.store, f"group {self.runs}")
         group.join(store, patience, "127.0.0.1" if self.local else "")
 
 
 class Others:
-    """What rank 0 knows of the other processes."""
+    """Rank 0's view of the other processes."""
 
-    again = "with resume= if the run has a checkpoint"  # how all of them are started
+    again = "with resume= if the run has a checkpoint"  # advice on restarting all processes
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -230,17 +230,17 @@ class Others:
         )
 
     def end(self) -> None:
-        """They end by themselves."""
+        """Do nothing: they end by themselves."""
 
 
 class Launched(Others):
-    """Rank 0's processes for one run, in the place of its `Companions`."""
+    """The launched processes of one run, used by rank 0 in place of `Companions`."""
 
     def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
         check_launched(conf, launch.count)
         super().__init__(launch)
         self.patience = conf.options.device_timeout
-        run = {  # as JSON data for other processes, which have nothing of it
+        run = {  # JSON data for the other processes
             "config": conf.to_json(),
             "observation": spaces.to_json(known.observation),
             "action": spaces.to_json(known.action),
@@ -257,5 +257,5 @@ class Launched(Others):
         self.launch.join(backend.layout.group, self.patience)
 
     def end(self) -> None:
-        """They wait for the next run."""
+        """Let them wait for the next run."""
         self.launch.runs += 1

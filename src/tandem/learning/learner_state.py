@@ -1,4 +1,4 @@
-"""What a learner saves and is given back: what its algorithm carries along, ring, sampler."""
+"""Saved state of a learner: its algorithm's memory, the ring and the sampler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tandem.types import Array, JSONDict
 
 
 def carried(algorithm: Any) -> dict[str, Array]:
-    """The arrays that an algorithm carries from one block to the next."""
+    """Return the arrays that an algorithm carries from one block to the next."""
     memory = algorithm.memory
     if isinstance(memory, dict):
         return {f"memory/{n}": np.array(x) for n, x in memory.items()}
@@ -19,7 +19,7 @@ def carried(algorithm: Any) -> dict[str, Array]:
 
 
 def load_carried(algorithm: Any, arrays: dict[str, Array]) -> None:
-    """Gives it back what `carried` gave."""
+    """Restore the arrays from `carried`."""
     if isinstance(algorithm.memory, dict):
         algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in algorithm.memory}
     elif not isinstance(algorithm.memory, tuple):
@@ -27,7 +27,7 @@ def load_carried(algorithm: Any, arrays: dict[str, Array]) -> None:
 
 
 def stored(ring: Ring, sampler: Any) -> tuple[JSONDict, dict[str, Array]]:
-    """The states of a ring and its sampler, as one."""
+    """Return the combined state of a ring and its sampler."""
     data: JSONDict = {}
     arrays: dict[str, Array] = {}
     for name, part in (("ring", ring), ("sampler", sampler)):
@@ -37,7 +37,7 @@ def stored(ring: Ring, sampler: Any) -> tuple[JSONDict, dict[str, Array]]:
 
 
 def load_stored(ring: Ring, sampler: Any, data: JSONDict, arrays: dict[str, Array]) -> None:
-    """Gives them back what `stored` gave."""
+    """Restore the state from `stored`."""
     for name, part in (("ring", ring), ("sampler", sampler)):
         part.load_state(
             data[name],

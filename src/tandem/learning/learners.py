@@ -1,5 +1,5 @@
-"""From trajectories to updates: the two ways to learn, from whole rollouts once, or from
-transitions replayed."""
+"""Learners, which turn trajectories into updates: from whole rollouts, used once, or from replayed
+transitions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tandem.replay.hindsight import Goals, Hindsight
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree
 
-CALL_BYTES = 256 * 2**20  # batches of one call together; more updates are split into several calls
+CALL_BYTES = 256 * 2**20  # maximum size of the batches in one call; more updates need several calls
 
 
 class Span(NamedTuple):
-    """The environment steps that a block of collecting took, and the length of the run."""
+    """The environment steps of a collected block, and the length of the run."""
 
     begin: int
     end: int
@@ -42,10 +42,10 @@ class Span(NamedTuple):
 
 
 class Learner:
-    """What the loop calls to learn from what it collects."""
+    """Base class of learners, which the loop calls with collected trajectories."""
 
     block: int  # steps of each environment between calls
-    updates: int  # made so far
+    updates: int  # updates made so far
 
     def __init__(self, algorithm: Any, backend: Backend, generators: Generators) -> None:
         self.algorithm, self.backend, self.generators = algorithm, backend, generators
@@ -53,7 +53,7 @@ class Learner:
         self.block, self.updates = self.settings.block, 0
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
-        """Returns the metrics of the updates, averaged; none where there was no update."""
+        """Learn from a block, and return the averaged metrics; empty if there was no update."""
         raise NotImplementedError
 
     def _count_updates(self, outcome: Outcome) -> dict[str, float]:
@@ -61,31 +61,32 @@ class Learner:
         return checked(outcome, self.updates)
 
     def is_warmup(self, env_steps: int) -> bool:
-        """Returns whether to act at random still."""
+        """Return True if actions should still be random."""
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
-        """What comes next of these environments belongs to other episodes than what was learned
-        from last."""
+        """End the running episodes of these environments: their next steps belong to other
+        episodes."""
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
-        """Returns what `load_state` takes; with `replay` the replay buffer, too."""
+        """Return the state for `load_state`; with `replay`, including the replay buffer."""
         raise NotImplementedError
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """Becomes the learner whose `state` this was."""
+        """Restore the learner whose `state` this was."""
         raise NotImplementedError
 
 
 def compiled(algorithm: Algorithm) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
-    """Its update, and that by a whole rollout, compiled: in this order in every process."""
+    """Compile the algorithm's update and its `whole_update`, in this order in every process."""
     run, whole = algorithm.backend.compile(algorithm.update), algorithm.whole_update()
     return run, algorithm.backend.compile(whole) if whole else None
 
 
 class RolloutLearner(Learner):
-    """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they
-    acted: on-policy gradients are unbiased only then (Fortunato et al. 2018, section 3.1)."""
+    """Makes several epochs over each rollout, then discards it. Noisy weights keep the noise that
+    they acted with: only then are on-policy gradients unbiased (Fortunato et al. 2018,
+    section 3.1)."""
 
     def __init__(
         self,
@@ -112,10 +113,10 @@ class RolloutLearner(Learner):
             self._rewards.break_off(envs)
         if isinstance(self.algorithm.memory, np.ndarray):
             self.algorithm.memory = memory = self.algorithm.memory.copy()
-            memory.reshape(self.settings.envs, -1)[list(envs)] = 0  # with those of its agents
+            memory.reshape(self.settings.envs, -1)[list(envs)] = 0  # including all agents of a team
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
-        """The metrics of the updates, averaged."""
+        """Learn from a rollout, and return the averaged metrics."""
         scaled = self._rewards(trajectory) if self._rewards else trajectory
         data = self.algorithm.prepare(scaled, self._networks)
         calls = self.epochs * (self.rows // self.batch)
@@ -152,7 +153,7 @@ class RolloutLearner(Learner):
 
 
 class ReplayLearner(Learner):
-    """Updates on transitions drawn from a ring of the latest ones."""
+    """Makes updates on transitions sampled from a ring of the latest ones."""
 
     def __init__(
         self,
@@ -165,8 +166,8 @@ class ReplayLearner(Learner):
         goals: Goals | None = None,
         networks: dict[str, Forward] | None = None,
     ) -> None:
-        """goals: how the environment judges goals, for hindsight. networks: those that `remembered`
-        uses."""
+        """Create the ring and the sampler. goals: the environment's goals, for hindsight.
+        networks: the networks that `remembered` uses."""
         super().__init__(algorithm, backend, generators)
         s = self.settings
         fits.transitions(s, algorithm.sequence, backend.devices)
@@ -177,14 +178,14 @@ class ReplayLearner(Learner):
         self._kept = extras = {n: x for n, x in kept.items() if n not in self._zeros}
         each = algorithm.sequence or 1
         self._between = algorithm.sees_between and s.n_step > 1
-        # bytes of a transition, of what follows it, and of what lies between
+        # bytes of a transition, of its next observation, and of the observations between
         row = (1 + (s.n_step if self._between else 1)) * Ring.size(
             1, 1, observation, action, extras
         )
         rows = s.batch_size // each * (each + s.burn_in)
-        self.most = max(1, CALL_BYTES // max(1, row * rows))  # updates in one call
+        self.most = max(1, CALL_BYTES // max(1, row * rows))  # maximum updates per call
         self.n = s.n_step
-        # environment steps before the first call since then, where calls made no update
+        # environment steps before the first call since the last update, if later calls made none
         self._waiting: int | None = None
         files = str(folder / "replay") if s.memmap and folder is not None else None
         limited = teams.ACTIVE if algorithm.team else ""
@@ -196,11 +197,11 @@ class ReplayLearner(Learner):
             path=files,
             extra=extras,
             limited=limited,
-            # what a user's loss does with next observations is not known
+            # custom losses may use next observations after terminations
             terminal=s.hindsight != "no" or not is_ours(name_of(type(algorithm))),
         )
         self.batch = s.batch_size // each
-        steps = each + s.burn_in  # of what is drawn
+        steps = each + s.burn_in  # length of the sampled sequences
         if s.prioritized:
             self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha, steps=steps)
         elif algorithm.sequence:
@@ -216,7 +217,7 @@ class ReplayLearner(Learner):
         self._run = backend.compile(algorithm.update)
 
     def _relabelling(self, goals: Goals | None) -> Hindsight | None:
-        """What gives transitions other goals, if anything. SettingError where it cannot."""
+        """Return the relabeling of goals, if enabled. Raise SettingError if it is not possible."""
         s = self.settings
         if s.hindsight == "no":
             return None
@@ -229,7 +230,7 @@ class ReplayLearner(Learner):
         return Hindsight(self.ring, goals, k=s.relabel, strategy=s.hindsight)
 
     def is_warmup(self, env_steps: int) -> bool:
-        """Whether to act at random still, so that the first updates see some variety."""
+        """Return True if actions should still be random, so that the first data is diverse."""
         return bool(env_steps < self.settings.learning_starts)
 
     def break_off(self, envs: Sequence[int]) -> None:
@@ -241,13 +242,14 @@ class ReplayLearner(Learner):
             self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
-        """The metrics of the updates, averaged; none before learning starts."""
+        """Add a block to the ring, make the updates, and return the averaged metrics; empty before
+        learning starts."""
         lead = trajectory.reward.shape
         extra = trajectory.extra | self.algorithm.remembered(trajectory, self._networks)
         blank = {
             n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in extra
         }
-        # chance has no memory
+        # the random actor provides no recurrent states
         self.sampler.add(trajectory._replace(extra=extra | blank))
         for statistics in (self._observations, self._rewards):
             if statistics:
@@ -272,7 +274,7 @@ class ReplayLearner(Learner):
             schedule |= self.backend.noise(
                 self.settings.noisy, self.generators("noise/learning"), owed
             )
-        if self._observations:  # acting is brought to them after the updates
+        if self._observations:  # acting networks get them after the updates
             self._observations.publish()
         metrics: list[dict[str, float]] = []
         before = self.updates
@@ -301,16 +303,16 @@ class ReplayLearner(Learner):
         return averaged(metrics)
 
     def _owed(self, trajectory: Trajectory, span: Span) -> int:
-        """How many updates this call makes."""
+        """Return the number of updates of this call."""
         s = self.settings
-        if s.updates_per_step != "auto":  # as many in all as steps so far ask for
+        if s.updates_per_step != "auto":  # keeps the total proportional to the steps
             return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
         return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
 
     def _batch(self, ids: Array, weight: Array) -> Batch:
-        """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
-        with "start" where the state of a network with a memory begins anew, and the states before
-        their first steps."""
+        """Return the transitions of rows `ids` [k, B], or the sequences that start there,
+        [k, S, L, ...]. Sequences have "start", which marks resets of the recurrent state, and the
+        recurrent states before their first steps."""
         if not self.algorithm.sequence:
             batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
             if self._between:
@@ -347,7 +349,7 @@ class ReplayLearner(Learner):
 
 
 def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
-    """The means of several calls' metrics, over those that have them."""
+    """Return the means of several calls' metrics, each over the calls that have it."""
     if len(metrics) == 1:
         return metrics[0]
     return {
@@ -357,8 +359,8 @@ def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 
 def checked(outcome: Outcome, updates: int) -> dict[str, float]:
-    """The means of a call's metrics, over the updates that have them (others say NaN). Raises
-    NonFiniteError where an update was refused; the `updates` before it hold."""
+    """Return the means of a call's metrics, each over the updates that have it (it is NaN in
+    others). Raise NonFiniteError if an update was rejected; the `updates` before it remain."""
     if outcome.fault:
         raise NonFiniteError(
             f"the loss or gradient of optimizer {outcome.fault!r} was not finite in update "
@@ -367,7 +369,7 @@ def checked(outcome: Outcome, updates: int) -> dict[str, float]:
             "restart with a lower learning rate, or scale rewards down with "
             "gymnasium.wrappers.TransformReward; the last checkpoint has the weights from before.",
         )
-    if outcome.applied == 1:  # quicker than a mean
+    if outcome.applied == 1:  # faster than a mean
         return {n: x for n, v in outcome.metrics.items() if not math.isnan(x := float(v[0]))}
     known = {
         n: v[: outcome.applied][~np.isnan(v[: outcome.applied])] for n, v in outcome.metrics.items()

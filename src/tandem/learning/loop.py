@@ -1,5 +1,5 @@
-"""The loop: collect, learn, publish; again and again. A generator of events that knows counters and
-schedules, and no files."""
+"""The training loop: collect, learn, publish weights, repeat. It is a generator of events with
+counters and schedules, and independent of files."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def learner_of(
     folder: Any = None,
     goals: Any = None,
 ) -> Learner:
-    """What learns as an algorithm `needs`; `networks` are those that act and prepare. goals: how
-    the environment judges them, for hindsight."""
+    """Return the learner for what an algorithm `needs`. networks: those that act and prepare.
+    goals: the environment's goals, for hindsight."""
     if algorithm.needs == "rollouts":
         return RolloutLearner(
             algorithm, algorithm.backend, seen(observation, action), generators, networks
@@ -63,12 +63,12 @@ def learner_of(
 
 
 class Loop:
-    """An algorithm learning in environments: from `env_steps` on, to a run's length of `steps`.
+    """Trains an algorithm in environments, from `env_steps` to the run's length of `steps`.
 
-    Between two events that `settled` calls the end of a block, everything is as a checkpoint needs
-    it. By default an algorithm acts by its networks, and learns as it `needs`; `actor` and
-    `learner` are others, and `collector` another kind of them. workers: the environments, how
-    workers are kept, and what makes the network of a role there.
+    At the end of a block, as defined by `settled`, the state is consistent for a checkpoint. By
+    default an algorithm acts with its networks, and its learner is the one for its `needs`.
+    `actor`, `learner` and the class `collector` replace these defaults. workers: the factory of
+    their environments, their options, and the function that creates the network of a role there.
     """
 
     breaks_by_signals = True  # a terminal's Ctrl-C also reaches the processes of a user's vector
@@ -105,18 +105,18 @@ class Loop:
         own = collector(
             environments, self.settings.gamma, algorithm.action_mode(self.settings, action)
         )
-        # or what stands in its place
+        # a Collector or its replacement
         self.collector: Any = own if workers is None else self._pool(own, *workers[:2])
         self._sync()
         self.steps, self.episodes, self.seconds, self.learning = self.settings.steps, 0, 0.0, 0.0
-        self.unlearned = False  # a block was collected, and learning from it has not ended
+        self.unlearned = False  # a block was collected, but learning from it has not finished
 
     @property
     def env_steps(self) -> int:
         return int(self.collector.env_steps)
 
     def now(self) -> Counters:
-        """The counters that every event carries."""
+        """Return the counters that every event has."""
         return {
             "env_steps": self.env_steps,
             "updates": self.learner.updates,
@@ -125,9 +125,9 @@ class Loop:
         }
 
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
-        """Everything that happens until `stop_at` environment steps, or the run's length. A block
-        that has begun is finished, so a sitting may end up to one block later. ResumeError where
-        one was left: its steps are gone."""
+        """Yield all events until `stop_at` environment steps, or the run's length. A started block
+        is completed, so a session can end up to one block later. Raise ResumeError if the previous
+        session left a block unfinished, since its steps are lost."""
         if self.unlearned:
             raise ResumeError(
                 f"this session was exited within the block that ends at step {self.env_steps:,}, "
@@ -149,7 +149,7 @@ class Loop:
         actor, noise = self._noise(self.collector.begun_steps)
         trajectory = self.collector.collect(self.learner.block, actor, noise)
         self.seconds += perf_counter() - began
-        if trajectory is None:  # workers that are ahead have only begun
+        if trajectory is None:  # workers that collect ahead have only started
             return
         self.unlearned = True
         for ended in self.collector.episodes:
@@ -164,7 +164,7 @@ class Loop:
             self.learner.break_off(self.collector.broken)
         before = self.learner.updates
         metrics = self.learner.learn(trajectory, Span(begin, self.env_steps, self.steps))
-        # a rollout moves statistics even where no update holds
+        # a rollout changes statistics even if no update was applied
         if self.learner.updates > before or self.algorithm.preparing:
             self._sync()
         self.collector.version, self.unlearned = self.learner.updates, False
@@ -181,12 +181,12 @@ class Loop:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Where the time of the run went so far: seconds by what was done."""
+        """Seconds of the run so far, by activity."""
         return {**self.collector.seconds, "learning": self.learning}
 
     def _sync(self) -> None:
-        """New weights to act with, and new noise on them where there is any: it stays as it is
-        until the next time."""
+        """Publish the weights to the acting networks, and resample the noise of noisy networks,
+        which stays fixed until the next call."""
         if self.settings.noisy != "no":
             redraw(
                 self.backend, self.networks, self.settings.noisy, self.generators("noise/acting")
@@ -194,17 +194,17 @@ class Loop:
         publish(self.backend, self.networks)
 
     def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
-        """Makes calls in the environments: see `Collector.make_calls`."""
+        """Make calls in the environments: see `Collector.make_calls`."""
         self.collector.make_calls(calls)
         self.judge_after(calls)
 
     def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
-        """Makes calls in the environment that judges goals alone, which no checkpoint holds."""
+        """Make calls in the environment that only evaluates goals and is not in checkpoints."""
         for call in calls if self.goals is not None and self.goals.env is not None else ():
             call.on(self.goals.env, self.collector.environments.name)
 
     def _noise(self, begin: int) -> tuple[Actor | None, Tree]:
-        """Who acts in the next block, and the randomness for it."""
+        """Return the actor of the next block, and its random numbers."""
         shape = (self.learner.block, self.collector.n)
         rng = self.generators("acting")
         if self.learner.is_warmup(begin):
@@ -215,7 +215,7 @@ class Loop:
         )
 
     def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> WorkerPool:
-        """Workers for all environments but `own`'s."""
+        """Return workers for all environments except those of `own`."""
         assert isinstance(self.actor, PolicyActor)
         rng = np.random.default_rng(0)  # for examples
         shape, action = (self.learner.block, env_factory.n), self.random_actor.action
@@ -230,7 +230,8 @@ class Loop:
     # Saving
 
     def state(self, replay: bool = True) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
-        """All that the next block depends on: JSON data, and arrays in groups. Changes nothing."""
+        """Return everything that the next block depends on, as JSON data and groups of arrays.
+        Does not change anything."""
         collector, collected = self.collector.state()
         learner, learned = self.learner.state(replay)
         data = {
@@ -246,18 +247,18 @@ class Loop:
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
 
     def statistics(self) -> dict[str, Array]:
-        """What the learner saves without a replay memory: normalization's among it, by the names
-        of `normalization.state`."""
+        """Return the learner's arrays without the replay buffer. They include the statistics of
+        normalization, by the names of `normalization.state`."""
         return self.learner.state(False)[1]
 
     def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """Begin with what another run's learner saved: statistics, or its replay memory."""
+        """Start from saved data of another run's learner: statistics, or its replay buffer."""
         own, kept = self.learner.state(True)
         self.learner.load_state(own | data, kept | arrays)
         self.learner.break_off(range(self.collector.n))
 
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
-        """Go on from what `state` gave, exactly."""
+        """Resume exactly from the output of `state`."""
         refuse_old_critics(groups["engine"], self.backend.networks)
         self.backend.load_state(groups["engine"])
         self.collector.load_state(data["collector"], groups["collector"])
@@ -272,7 +273,7 @@ class Loop:
 
 
 def broken_off(loop: JSONDict) -> JSONDict:
-    """Returns a loop's state in which the episodes that were under way are over."""
+    """Return a loop's state in which the running episodes have ended."""
     collector = loop["collector"]
     after = {"after": begun(collector["environments"])} if collector["begun"] else {}
     return loop | {"collector": collector | {"begun": False} | after}

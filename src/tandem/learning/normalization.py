@@ -1,5 +1,5 @@
-"""Running statistics of observations and returns: what networks are fed, and rewards divided by,
-where the settings say so."""
+"""Running statistics of observations and rewards, which normalize network inputs and scale rewards
+if enabled."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BY_CONSTANTS = "scale by constants (gymnasium.wrappers.TransformObservation)"
 
 
 class ObservationMoments:
-    """Moments of every box of numbers in an observation, in the shape that a network's Normalize
-    layers take."""
+    """Moments of every Box in an observation except images, in the shapes of a network's Normalize
+    layers."""
 
     def __init__(self, spec: Spec) -> None:
         parts = spec if isinstance(spec, dict) else {"": spec}
@@ -32,14 +32,14 @@ class ObservationMoments:
         }
 
     def add(self, obs: Tree, valid: Array) -> None:
-        """Valid rows of obs [T, N, ...]."""
+        """Add the valid rows of obs [T, N, ...]."""
         for key, moments in self.moments.items():
             rows = obs[key] if key else obs
             moments.add(rows.reshape(valid.size, -1)[valid.reshape(-1)])
 
     def weights(self, before: str = "") -> dict[str, Array]:
-        """These moments as weights of a plan's Normalize layers: "1/mean" for one array of
-        observations, "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in
+        """Return these moments as weights of a plan's Normalize layers: "1/mean" for array
+        observations, "0/name/1/mean" for an entry of a dict. before: the prefix of a plan inside
         another."""
         found = {}
         for key, moments in self.moments.items():
@@ -51,19 +51,19 @@ class ObservationMoments:
 
 
 class NetworkStatistics:
-    """Running statistics of observations, and the networks, by role, that begin with layers for
-    them. SettingError where a custom network has none."""
+    """Running statistics of observations, and the networks, by role, with layers for them. Raises
+    SettingError for a custom network without such layers."""
 
     def __init__(self, spec: Spec, networks: Mapping[str, Network]) -> None:
         self.observations = ObservationMoments(spec)
         self._networks = [(n, self._places(role, n)) for role, n in networks.items()]
 
     def _places(self, role: str, network: Network) -> list[str]:
-        """Where plans that observations enter lie in that of the network: one, or one for each
-        body."""
+        """Return the prefixes of the plans that receive observations: one, or one per feature
+        extractor of the network."""
         names = set(network.read())
         wanted = set(self.observations.weights())
-        if not wanted:  # images and symbols alone
+        if not wanted:  # only images and discrete observations
             return []
         first = min(wanted)
         ending = (n for n in names if f"/{n}".endswith(f"/{first}"))
@@ -79,21 +79,22 @@ class NetworkStatistics:
         )
 
     def add(self, trajectory: Trajectory) -> None:
-        """Takes in what was seen."""
+        """Add the observations of a trajectory."""
         self.observations.add(trajectory.obs, trajectory.valid)
 
     def publish(self) -> None:
-        """Puts the statistics into the networks."""
+        """Write the statistics into the networks."""
         for network, places in self._networks:
             for place in places:
                 network.place(self.observations.weights(place))
 
 
 def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool) -> None:
-    """Notes wrappers that normalize by statistics of their own, which agents and evaluations lack.
+    """Print notes on wrappers that normalize by their own statistics, which are missing in agents
+    and evaluations.
 
-    is_object: whether evaluations step a copy of the environment, and so of the statistics.
-    is_scored: whether the returns that the run reports are of such environments."""
+    is_object: whether evaluations step a copy of the environment, and thus of the statistics.
+    is_scored: whether the run reports returns of such environments."""
     kind, alone = type(conf.settings), conf.options.learners == 1
     known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
     around = environments.around
@@ -119,8 +120,8 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool
 def statistics(
     settings: Any, observation: Spec, networks: Mapping[str, object]
 ) -> tuple[NetworkStatistics | None, RewardScale | None]:
-    """Those of observations, in all of a backend's networks, and of rewards, as far as the settings
-    ask for them."""
+    """Return the statistics of observations, for all of a backend's networks, and of rewards, if
+    enabled in the settings."""
     own = {n: x for n, x in networks.items() if isinstance(x, Network)}
     seen = NetworkStatistics(observation, own) if settings.normalize_observations else None
     paid = RewardScale(settings.envs, settings.gamma) if settings.normalize_rewards else None
@@ -136,17 +137,17 @@ class RewardScale:
         self.moments, self.running, self.gamma = Moments(1), np.zeros(envs), gamma
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with scaled rewards; its returns are taken into the statistics first."""
+        """Add a trajectory's returns to the statistics, and return it with scaled rewards."""
         self.add(trajectory)
         return trajectory._replace(reward=self.scaled(trajectory.reward))
 
     def scaled(self, reward: Array) -> Array:
-        """These rewards by the statistics of now."""
+        """Scale rewards by the current statistics."""
         scaled = reward / np.sqrt(self.moments.variance[0] + 1e-8)
         return np.clip(scaled, -10.0, 10.0).astype(np.float32)
 
     def add(self, trajectory: Trajectory) -> None:
-        """Takes its returns into the statistics."""
+        """Add a trajectory's returns to the statistics."""
         seen = np.empty(trajectory.reward.shape)
         for t, (reward, last) in enumerate(zip(trajectory.reward, trajectory.last, strict=True)):
             self.running = self.running * self.gamma + reward
@@ -155,7 +156,7 @@ class RewardScale:
         self.moments.add(seen[trajectory.valid][:, None])
 
     def break_off(self, envs: Sequence[int]) -> None:
-        """What comes next of these environments belongs to other episodes."""
+        """End the running episodes of these environments."""
         self.running[list(envs)] = 0.0
 
     def state(self) -> dict[str, Array]:
@@ -169,14 +170,14 @@ class RewardScale:
 class RewardStandard:
     """Subtracts the running mean of rewards and divides by their running standard deviation,
     clipped at 10 (Zheng et al. 2023, arXiv:2307.04964, section 5.3.1, "reward normalization and
-    clipping"). Without the mean the task is another one where episodes end early: living on then
-    pays neither more nor less than the average step does."""
+    clipping"). Subtracting the mean changes the task if episodes can end early: an average step
+    then has a reward of 0, so longer episodes are no longer rewarded or penalized on average."""
 
     def __init__(self) -> None:
         self.moments = Moments(1)
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
-        """The trajectory with standardised rewards, which are taken into the statistics first."""
+        """Add a trajectory's rewards to the statistics, and return it with standardized rewards."""
         self.moments.add(trajectory.reward[trajectory.valid][:, None])
         standard = (trajectory.reward - self.moments.mean[0]) / np.sqrt(
             self.moments.variance[0] + 1e-8
@@ -193,8 +194,8 @@ class RewardStandard:
 def state(
     observations: NetworkStatistics | None, rewards: RewardScale | RewardStandard | None
 ) -> dict[str, Array]:
-    """The states of statistics of observations and of a RewardScale or RewardStandard, None where
-    there are none, as flat names."""
+    """Return the states of the statistics of observations and rewards, with flat names. Either can
+    be None."""
     parts = _parts(observations, rewards)
     return {f"{name}/{n}": x for name, part in parts.items() for n, x in part.state().items()}
 
@@ -204,7 +205,7 @@ def load_state(
     rewards: RewardScale | RewardStandard | None,
     arrays: dict[str, Array],
 ) -> None:
-    """Gives them back what `state` gave."""
+    """Restore the statistics from the output of `state`."""
     for name, part in _parts(observations, rewards).items():
         part.load_state(
             {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")}

@@ -1,4 +1,4 @@
-"""Pieces of HTML for notebooks: tables and small curves, which load nothing from elsewhere."""
+"""HTML fragments for notebooks: tables, images and small curves, without external resources."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from tandem.learning.figures import figures
 from tandem.types import AnyArray
 
-WIDTH, HEIGHT = 480, 200  # pixels of a curve
-EDGE = 46  # pixels at its left, for the numbers
+WIDTH, HEIGHT = 480, 200  # size of a curve in pixels
+EDGE = 46  # pixels at the left for the numbers
 
 
 def table(rows: Mapping[str, str]) -> str:
-    """Names with their text, one below the other."""
+    """Return a table of names and their texts, one row each."""
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(name)}</th>"
         f"<td style='text-align:left'>{escape(text)}</td></tr>"
@@ -26,14 +26,14 @@ def table(rows: Mapping[str, str]) -> str:
 
 
 def picture(kind: str, base64: str, text: str, width: int) -> str:
-    """A picture that is in the page: its kind as in image/png, and its bytes."""
+    """Return an embedded image. kind: the subtype in image/png; base64: its encoded bytes."""
     source = f"data:image/{kind};base64,{base64}"
     return f"<img src='{source}' alt='{escape(text)}' width='{width}'>"
 
 
 def curve(points: Sequence[tuple[float, float, float]]) -> str:
-    """(x, mean, deviation) of each evaluation as a line with a band, an SVG; "" where fewer than
-    two of them are finite."""
+    """Return an SVG of evaluations (x, mean, standard deviation) as a line with a band; "" if fewer
+    than two are finite."""
     known = np.array([p for p in points if np.isfinite(p).all()], np.float64).reshape(-1, 3)
     if len(known) < 2:
         return ""

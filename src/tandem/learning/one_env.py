@@ -1,4 +1,4 @@
-"""What a run has whose environment is one object: there are no others to step beside it."""
+"""Settings of runs whose environment is a single object, which cannot step several in parallel."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tandem.settings import by_name
 def settled(
     env: EnvLike, values: dict[str, Any], chosen: Any, options: Options, source: str
 ) -> tuple[Any, Options, str]:
-    """Settings, options and their source: of an object, and where no `envs` is in `values`, for one
-    environment. A rollout then has as many rows as it had, so that batches go on dividing it, and
-    what is replayed in sequences is as many steps."""
+    """Return settings, options and their source. For an environment object, unless `values` has
+    `envs`, they are changed to one environment. Rollouts keep their number of rows, so that batches
+    still divide them, and replay buffers of sequences keep their number of steps."""
     n, now = chosen.envs, by_name(chosen)
     if not is_instance(env) or n == 1 or values.get("envs") is not None:
         return chosen, options, source
@@ -27,8 +27,8 @@ def settled(
         changed["rollout"] = now["rollout"] * n
         said += f" (rollout: {changed['rollout']}, as many rows as with {n})"
         if chosen.recurrent and now.get("sequence") == 0:
-            changed["sequence"] = now["rollout"]  # 0 is a whole rollout, which was shorter
-        for name in ("replay_size", "replay_starts"):  # in sequences, which are longer now
+            changed["sequence"] = now["rollout"]  # 0: whole rollout, whose length has changed
+        for name in ("replay_size", "replay_starts"):  # counted in sequences, which are now longer
             if name in now and values.get(name) is None:
                 changed[name] = -(-now[name] // n)
     note(said)
@@ -36,6 +36,6 @@ def settled(
 
 
 def evaluated_in(env: EnvLike, eval_env: EnvLike) -> EnvLike:
-    """`eval_env`; None where it is the object that is trained in: then evaluations step a copy, if
-    there can be one."""
+    """Return `eval_env`, or None if it is the training environment object: evaluations then step a
+    copy, if it can be copied."""
     return None if eval_env is env and is_instance(env) and not is_vector(env) else eval_env

@@ -1,4 +1,4 @@
-"""Networks that begin anew in the middle of a run, while the replay buffer stays."""
+"""Resets of networks during a run, which keep the replay buffer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tandem.networks.plan import init
 
 
 class Reset:
-    """Draws all weights anew, targets equal to their networks, and puts optimizers and learned
-    numbers back to where they began (Nikishin et al. 2022, arXiv:2205.07802, section 4).
-    SettingError where layers are not known, so that nobody can say how they are drawn."""
+    """Reinitializes all weights, copies them to the targets, and resets optimizers and learned
+    scalars to their initial values (Nikishin et al. 2022, arXiv:2205.07802, section 4). Raises
+    SettingError for custom networks with unknown layers, which cannot be reinitialized."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

@@ -1,5 +1,5 @@
-"""One seed, many independent streams of randomness, each by its name, so that adding one changes no
-other."""
+"""Independent, named random number streams from one seed, so that a new stream does not change the
+others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandem.types import JSONDict
 
 
 class Generators:
-    """NumPy generators by name, made when first asked for, saved and restored together."""
+    """NumPy generators by name, created on first use, and saved and restored together."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -23,7 +23,7 @@ class Generators:
         return self._generators[name]
 
     def state(self) -> JSONDict:
-        """As JSON data."""
+        """Return the states of all generators as JSON data."""
         return {name: g.bit_generator.state for name, g in self._generators.items()}
 
     def load_state(self, state: JSONDict) -> None:
@@ -32,5 +32,5 @@ class Generators:
 
 
 def derived(seed: int, name: str) -> int:
-    """A seed of 31 bits for something that takes an integer."""
+    """Return a named 31-bit seed, for libraries that take an integer."""
     return int(np.random.SeedSequence((seed, *name.encode())).generate_state(1)[0]) >> 1

@@ -1,4 +1,4 @@
-"""Self-play: what a run needs to learn against past copies of itself."""
+"""Self-play: requirements of runs that learn against past copies of their policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tandem.parallel.env_factory import check_can_travel
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
-    """SettingError where a run cannot have `o.opponents`."""
+    """Raise SettingError for a run that does not support `o.opponents`."""
     if not o.opponents:
         return
     asked = f"opponents={o.opponents}"

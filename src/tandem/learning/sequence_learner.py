@@ -1,5 +1,4 @@
-"""From trajectories to updates, the third way: from sequences, once as they come and again from a
-buffer."""
+"""The learner for sequences, which are used once when new and again from a replay buffer."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
 
 def buffer_for(algorithm: OnSequences, observation: Tree, action: Any) -> SequenceBuffer | None:
-    """The buffer that its settings ask for."""
+    """Return the replay buffer for the algorithm's settings, or None without replay."""
     s = algorithm.settings
     if s.replay == "none":
         return None
@@ -42,8 +41,8 @@ def buffer_for(algorithm: OnSequences, observation: Tree, action: Any) -> Sequen
 
 
 class SequenceLearner(Learner):
-    """One update on each block of sequences, then a number of updates, drawn anew each time, on
-    replayed ones."""
+    """Makes one update on each block of new sequences, then a random number of updates on replayed
+    ones."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class SequenceLearner(Learner):
     ) -> None:
         super().__init__(algorithm, backend, generators)
         s, self.networks = self.settings, networks
-        self.owed = 0  # updates on replayed sequences that the latest block still brings
+        self.owed = 0  # pending updates on replayed sequences after the latest block
         fits.sequences(s, backend.devices)
         self.buffer = buffer_for(algorithm, observation, action)
         statistics = normalization.statistics(s, observation, backend.networks)
@@ -68,14 +67,14 @@ class SequenceLearner(Learner):
             self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
-        """The metrics of the updates, averaged; none where there was none."""
+        """Learn from a block, and return the averaged metrics; empty if there was no update."""
         metrics = list(self.rounds(trajectory, span))
         return averaged(metrics) if metrics else {}
 
     def rounds(self, trajectory: Trajectory, span: Span) -> Iterator[dict[str, float]]:
-        """`learn`, one update after the other: the metrics of each. What is kept is raw: each
-        update sees rewards in the unit of its own moment, and observations in the one that the
-        actors of the newest sequences saw them in."""
+        """Yield the metrics of each update of `learn`. The buffer stores raw data: each update
+        scales rewards by the statistics at that time, and observations by those that the actors of
+        the newest sequences used."""
         s, data = self.settings, self.algorithm.prepare(trajectory, self.networks)
         if self._rewards:
             self._rewards.add(trajectory)
@@ -101,7 +100,7 @@ class SequenceLearner(Learner):
         return self._rewards.scaled(reward) if self._rewards else reward
 
     def replays(self, span: Span) -> Iterator[dict[str, float]]:
-        """The updates that are `owed`."""
+        """Make the `owed` updates, and yield the metrics of each."""
         s, rng = self.settings, self.generators("replay")
         while self.owed:
             assert self.buffer is not None
@@ -118,9 +117,9 @@ class SequenceLearner(Learner):
     def _update(
         self, sequences: Batch, importance: Array, span: Span, redrawn: bool = False
     ) -> tuple[dict[str, float], Array]:
-        """One update on sequences [T + 1, B, ...]: its metrics, and the sequences' new priorities.
-        Fresh sequences are learned from under the noise that they were collected with, others under
-        noise that is `redrawn`."""
+        """Make one update on sequences [T + 1, B, ...], and return its metrics and the sequences'
+        new priorities. New sequences use the noise of noisy networks that they were collected with;
+        with `redrawn`, the noise is resampled."""
         valid = sequences.weight
         batch = sequences._replace(
             weight=valid * importance, extra={**sequences.extra, "valid": valid}

@@ -1,4 +1,4 @@
-"""What actor-learners keep to replay, in memory that outlives them."""
+"""Replay buffers of actor-learners in shared memory, which outlives their processes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tandem.workers.shared_memory import Handle, SharedArrays, shape_dtype
 
 
 class SharedReplay:
-    """The buffers of actor-learners that are processes of this machine, in shared memory: what one
-    that is lost has kept is its successor's.
+    """The replay buffers of actor-learner processes on this machine, in shared memory. The
+    successor of a lost process continues with its buffer.
 
-    `learned` is what each of them said last: the updates that it owes, and what is to be known of
-    its buffer."""
+    `learned` is the last report of each process: its pending updates, and data on its buffer."""
 
     def __init__(self, algorithm: Any, environments: Environments, count: int) -> None:
         self.learned: list[JSONDict | None] = [None] * count
@@ -33,12 +32,12 @@ class SharedReplay:
                 buffer.live_in(dict(self._memory[-1]))
 
     def of(self, i: int) -> tuple[Handle | None, JSONDict | None]:
-        """The arguments of actor-learner i."""
+        """Return the arguments of actor-learner i."""
         return (self._memory[i].handle if self._memory else None), self.learned[i]
 
     def state(self, replay: bool) -> tuple[list[JSONDict], dict[str, Array]]:
-        """Of what each of them learns from, all of them at rest; without buffers unless
-        `replay`."""
+        """Return the learner states of all actor-learners, which must be idle; with `replay`,
+        including their buffers."""
         each, arrays = [], dict[str, Array]()
         for i, (learned, buffer) in enumerate(zip(self.learned, self.buffers, strict=True)):
             data: JSONDict = {"owed": learned["owed"] if learned else 0}
@@ -50,7 +49,7 @@ class SharedReplay:
         return each, arrays
 
     def load_state(self, each: list[JSONDict], arrays: dict[str, Array]) -> None:
-        """Goes on from there; `learned` is what to tell them."""
+        """Restore this state; afterwards `learned` has the data for the actor-learners."""
         self.learned = []
         for i, (data, buffer) in enumerate(zip(each, self.buffers, strict=True)):
             if buffer is not None and "buffer" in data:

@@ -1,4 +1,4 @@
-"""What a run with a user's vector of environments can have."""
+"""Settings and options of runs with a user's vector of environments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tandem.types import EnvKwargs, JSONDict
 
 
 def refuse(source: VectorSource, values: JSONDict, options: Options) -> None:
-    """SettingError where options do not go with a vector. values: what was given, by name."""
+    """Raise SettingError for options that a vector does not support. values: the given settings."""
     name = source.name
     for what, count in (
         ("workers", options.workers),
@@ -54,8 +54,8 @@ def settled(
     seed: int,
     kwargs: EnvKwargs,
 ) -> tuple[Any, Options, VectorEnvironments]:
-    """Settings and options for a vector, and the environments, which the run begins with. Raises
-    SettingError where `envs` was given and is not the number of the vector's."""
+    """Return settings and options for a vector, and its environments, with which the run starts.
+    Raise SettingError if `envs` was given and differs from the vector's number."""
     asked = chosen.envs if values.get("envs") is not None else None
     n = None
     if source.is_sized:
@@ -71,8 +71,8 @@ def settled(
 
 
 def env_of(conf: Config, env: Any) -> Any:
-    """What a run's environments are made from, when it goes on or is made again: `env`, where a
-    program gives it, else by its Config."""
+    """Return the source of a run's environments when it resumes or is recreated: `env` if given,
+    otherwise from its Config."""
     if env is None and conf.vector not in ("", "own", "id"):
         return named(conf.vector, conf.env_kwargs)
     env = wrapped(conf.env if env is None else env, conf.wrappers)
@@ -80,14 +80,14 @@ def env_of(conf: Config, env: Any) -> Any:
 
 
 def kept_as(env: Any) -> str:
-    """How a run's config.json says where its vector is from; "" of what is none."""
+    """Return the value in config.json for the source of a vector; "" if `env` is not a vector."""
     if not isinstance(env, VectorSource):
         return ""
     return env.path or ("id" if is_id(env.name) else "own")
 
 
 def note_resuming(environments: Any) -> None:
-    """A note where a resumed run will not be exact."""
+    """Print a note if resuming will not be exact."""
     if not environments.resumable:
         note(
             f"{environments.name} has no get_state and set_state: a resumed run keeps what it has "
@@ -96,9 +96,9 @@ def note_resuming(environments: Any) -> None:
 
 
 def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironments) -> bool:
-    """Whether a vector's observations stay on their device from the step to the update, which they
-    then do: rollouts, on the engine whose tensors they are. A replay buffer, a memory, and the
-    statistics of normalize_observations are in this process's memory."""
+    """Keep a vector's observations on their device from the step to the update, if possible, and
+    return True if so. It is possible for rollouts, on the backend of the observations' tensors,
+    without recurrence and statistics of observations, which are in host memory."""
     s = algorithm.settings
     host = s.normalize_observations or s.intrinsic != "no"
     if algorithm.needs != "rollouts" or algorithm.sequence or host:
