@@ -71,7 +71,7 @@ class A2C(OnPolicy):
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
-        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        rows = xp.sum(b.weight)  # rows that only reset their environment have weight 0
         loss, aux = self.backend.minimize(
             self.optimizer,
             self.loss,

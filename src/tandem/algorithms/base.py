@@ -336,8 +336,11 @@ class Algorithm(ABC):
         generator: Callable[[str], np.random.Generator],
     ) -> dict[str, Source]:
         """Return the source of each role's network (see `networks.defaults.sources`), with noisy
-        heads if the settings enable them. Raise SettingError for noise on custom networks by
-        role."""
+        heads if enabled.
+
+        Raises:
+            SettingError: For noisy networks with custom networks by role.
+        """
         roles = cls.roles(observation, action, settings)
         if network is None:
             bodies.refuse_ignored(cls, roles, (observation, action, settings))
@@ -434,17 +437,30 @@ class Algorithm(ABC):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        """Return (actions for obs [N, ...], extras to store with each step, next recurrent
-        state). With noise=None the actions are deterministic."""
+        """Return actions for a batch of observations.
+
+        Args:
+            settings: The algorithm's settings.
+            action: The action space.
+            networks: The networks of the roles in `acting`.
+            obs: Observations, [N, ...].
+            state: Recurrent state; () for feed-forward networks.
+            noise: Random numbers from `exploration_noise`; None: deterministic actions.
+
+        Returns:
+            Actions [N, ...], extras to store with each step, next recurrent state.
+        """
         policy = cls.distribution(settings, action)
         out, after = recurrent_batches.advance(networks[cls.acting[0]], obs, state)
         chosen = policy.act(masked(policy.part(out), obs, action), noise)
         return chosen, cls.kept(settings, action, state, out), after
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Return the training data, computed once per rollout on the host: for "rollouts", rows
-        [T * N, ...] with advantages and returns; for "sequences", [T + 1, N, ...] with the stored
-        outputs of the acting policy."""
+        """Return the training data, computed once per rollout on the host.
+
+        For "rollouts" these are rows [T * N, ...] with advantages and returns; for "sequences",
+        [T + 1, N, ...] with the stored outputs of the acting policy.
+        """
         raise NotImplementedError
 
 

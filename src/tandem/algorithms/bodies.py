@@ -69,9 +69,19 @@ def body(
     initializer: str = "uniform",
     gain: float = 1.0,
 ) -> Plan:
-    """Return the default feature extractor for these inputs, built from the settings. `initializer`
-    and `gain` apply to dense layers; SimBa's are orthogonal. Raise SettingError for layer norm or
-    weight norm with SimBa or SimbaV2, whose blocks already have norms."""
+    """Return the default feature extractor, built from the settings.
+
+    Args:
+        inputs: Spaces of the inputs, such as observations.
+        hidden: Widths of the hidden layers, or of the residual blocks of SimBa and SimbaV2.
+        settings: The algorithm's settings.
+        initializer: Initializer of dense layers; SimBa's are orthogonal.
+        gain: Gain of the initializer.
+
+    Raises:
+        SettingError: For layer norm or weight norm with SimBa or SimbaV2, whose blocks already have
+            norms.
+    """
     normalize = settings.normalize_observations
     if settings.body == "mlp":
         plan = mlp(

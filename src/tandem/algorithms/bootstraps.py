@@ -13,13 +13,20 @@ from tandem.types import Array, Trajectory, Tree, tree_map
 def after_cuts(
     t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Array, Tree], Array]
 ) -> Array:
-    """Return gamma * V(true last observation) at steps where an episode was truncated, else 0;
-    [T, N].
+    """Return gamma * V(true last observation) at steps where an episode was truncated, else 0.
 
-    value: [T, N], values of the trajectory's observations; bootstrap: [N], values of the
-    observations after it. `later(at, obs)` returns the values [rows] of other observations
-    [rows, ...], each following the trajectory's step `at`. Compiled runs pass the observations
-    after every step; then `later` evaluates all of them, or none if no episode was truncated."""
+    Args:
+        t: The trajectory.
+        value: Values of its observations, [T, N].
+        bootstrap: Values of the observations after it, [N].
+        later: Function of (at, obs) that returns the values [rows] of other observations
+            [rows, ...], each following the trajectory's step `at`. In compiled runs, which have the
+            observations after every step, it evaluates all of them, or none if no episode was
+            truncated.
+
+    Returns:
+        Bootstrap values, [T, N].
+    """
     if t.cuts.dense:
         seen = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), t.cuts.obs)
         cut = t.last & (t.discount > 0)

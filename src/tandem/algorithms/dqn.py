@@ -358,8 +358,14 @@ class DQN(remembering.RecurrentReplayAlgorithm):
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:
-    """Return actions for observations [N, ...]: those with the largest values [N, choices] of
-    `q()`, or random ones as sampled by `DQN.exploration_noise`; never random without noise."""
+    """Return epsilon-greedy actions for observations [N, ...].
+
+    Args:
+        q: Function that returns the action values, [N, choices].
+        obs: Observations, with action masks if the action space has them.
+        action: The action space.
+        noise: Random numbers as from `DQN.exploration_noise`; None: greedy actions.
+    """
     if noise is None:
         return q().argmax(-1)
     explore, drawn = noise

@@ -173,7 +173,7 @@ class PPO(OnPolicy):
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
-        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        rows = xp.sum(b.weight)  # rows that only reset their environment have weight 0
         stop = (
             (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl)
             if self.settings.max_kl

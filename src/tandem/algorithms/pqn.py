@@ -151,7 +151,7 @@ class PQN(sarsa.EpsilonGreedy):
     def update(self, b: Batch) -> Update:
         s, xp = b.settings, ops.of(b.weight)
         b = recurrent_batches.steps(b) if self.sequence else b
-        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        rows = xp.sum(b.weight)  # rows that only reset their environment have weight 0
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows
         )

@@ -124,7 +124,7 @@ class Unrolled:
 
     def __init__(self, b: Batch) -> None:
         self._batch = b
-        self._states: dict[str, Array] = {}  # by network, after each step
+        self._states: dict[str, Array] = {}  # recurrent states after each step, by network
 
     def now(self, network: Network, obs: Tree, action: Array = None, **options: bool) -> Array:
         b = self._batch
@@ -214,7 +214,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         if not self.sequence:
             return error
         xp, eta = ops.of(error), self.settings.priority_eta
-        here = xp.cast(b.weight > 0)  # a row that only reset its environment weighs nothing
+        here = xp.cast(b.weight > 0)  # rows that only reset their environment do not count
         size, here = (
             xp.swapaxes(xp.reshape(x, (self.settings.sequence, -1)), 0, 1)
             for x in (xp.abs(error) * here, here)

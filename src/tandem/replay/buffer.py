@@ -78,7 +78,7 @@ class Ring:
         self.scaled: Callable[[AnyArray], AnyArray] | None = None  # applied to rewards on reading
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
-        self.nbytes = layout.nbytes  # of its arrays
+        self.nbytes = layout.nbytes  # size of the arrays in bytes
         self.history = layout.history  # earlier time steps that are part of a row's observation
         files: list[Path] = []
         if path is not None:
@@ -174,7 +174,7 @@ class Ring:
         arrays, following = self._read(trajectory)
         steps = len(trajectory.reward)
         end = self.time + steps
-        skip = max(0, steps - self.slots + 1)  # steps that would be overwritten at once
+        skip = max(0, steps - self.slots + 1)  # steps that would be overwritten immediately
         first_kept = max(0, self._first(end) - self.time)
         cuts = self._read_cuts(trajectory, first_kept) if len(trajectory.cuts.t) else None
         self._drop(self._first(end))
