@@ -195,9 +195,9 @@ def _draw(row: Compared) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     known = _known().get(row.name, {})
-    for colour, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
+    for color, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
         for number, run in enumerate(known.get(library, {}).values()):
-            axes.plot(*np.transpose(run["curve"]), color=colour, label=None if number else title)
+            axes.plot(*np.transpose(run["curve"]), color=color, label=None if number else title)
     axes.set_title(
         f"{algorithms.title(row.algorithm)} {row.env}, the same settings, a line for each seed"
     )

@@ -111,7 +111,7 @@ def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
 def hidden(
     w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int
 ) -> torch.Tensor:
-    """Two layers, each normalised over its outputs where there are weights for it (Ba et al.
+    """Two layers, each normalized over its outputs where there are weights for it (Ba et al.
     2016)."""
     for place in (first, first + (3 if normed(w, first) else 1)):
         x = dense(w, str(place), x)

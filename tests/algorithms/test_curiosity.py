@@ -144,7 +144,7 @@ def test_of_a_stack_of_pictures_the_newest_counts_its_channels_last() -> None:
     assert input_of(stack).shape == (5, 6, 1)
 
 
-def test_pictures_are_standardised_pixel_by_pixel() -> None:
+def test_pictures_are_standardized_pixel_by_pixel() -> None:
     leaf = Leaf("box", (36, 36, 1), "uint8", (), (0.0,) * 1296, (255.0,) * 1296)
     algorithm, networks = built(leaf, **RND)
     rng, t = np.random.default_rng(0), trajectory(np.random.default_rng(0))

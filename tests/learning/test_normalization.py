@@ -110,7 +110,7 @@ def test_rewards_are_clipped_and_reset_rows_left_out() -> None:
     assert fresh.moments.count == 2 and fresh.moments.mean.tolist() == [1.0]
 
 
-def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
+def test_rewards_are_standardized_by_all_that_came_so_far() -> None:
     standard = RewardStandard()
     reward, last = [[1, 3], [99, 5]], [[False, False], [False, True]]
     first = standard(trajectory(reward, last, [[True, True], [False, True]]))

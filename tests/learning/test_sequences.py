@@ -45,7 +45,7 @@ def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
 @pytest.mark.parametrize("more", [{}, {"recurrent": 4}, {"noisy": "factorised"}])
 def test_it_stays_so_where_newer_networks_prepare_it(name: str, more: Any) -> None:
     loop = begun(name, replay="none", **more)
-    prepare, (remembered,) = loop.algorithm.prepare, loop.algorithm.behaviour(loop.algorithm.leaf)
+    prepare, (remembered,) = loop.algorithm.prepare, loop.algorithm.behavior(loop.algorithm.leaf)
     differ = []
 
     def twice(t: Any, networks: Any) -> Any:

@@ -85,7 +85,7 @@ def test_two_algorithms_in_two_environments(two: Path) -> None:
     ((pair, probability),) = found.improvements.items()
     assert pair == ("PPO", "DQN") and probability.value == pytest.approx((1.0 + 0.6) / 2)
     assert found.verdict(*pair) == "PPO is better" and not found.notes
-    assert "normalised score, 2 environments" in str(found)
+    assert "normalized score, 2 environments" in str(found)
     assert "PPO over DQN  0.8 [" in str(found)
 
 
@@ -124,7 +124,7 @@ def test_what_is_a_group_of_its_own(tmp_path: Path) -> None:
 def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Path) -> None:
     folders = [seeds(tmp_path / a, PPO["CartPole-v1"], a) for a in ("ppo", "dqn")]
     found = compare(folders, samples=20)
-    assert not found.normalised and set(found.metrics["PPO"]) == {"IQM", "mean"}
+    assert not found.normalized and set(found.metrics["PPO"]) == {"IQM", "mean"}
     assert found.metrics["PPO"]["IQM"].value == 300.0
     assert found.thresholds[0] == 92.0 and found.thresholds[-1] == 500.0
     last = compare(folders, which="last", samples=20)

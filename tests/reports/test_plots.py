@@ -133,8 +133,8 @@ def test_single_runs_stay_visible_and_are_named_by_seed_or_by_kind(tmp_path: Pat
     assert len({line.get_color() for line in drawn[0].get_lines()}) == 3
     assert list(lines(drawn[1])) == ["seed 0", "seed 7"]
     assert [text.get_text() for text in drawn[2].get_figure().legends[0].get_texts()] == kinds[:2]
-    colours = [line.get_color() for line in drawn[2].get_lines()]
-    assert colours[0] == colours[1] != colours[2] == colours[3]
+    colors = [line.get_color() for line in drawn[2].get_lines()]
+    assert colors[0] == colors[1] != colors[2] == colors[3]
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:

@@ -184,15 +184,15 @@ def test_a_browser_shows_it(run, tmp_path) -> None:
     seen = imageio.imread(picture)[..., :3].astype(int)
     assert seen.shape == (2400, 1100, 3)
 
-    def count(colour: tuple[int, int, int]) -> int:
-        return int((np.abs(seen - colour).max(axis=-1) <= 12).sum())
+    def count(color: tuple[int, int, int]) -> int:
+        return int((np.abs(seen - color).max(axis=-1) <= 12).sum())
 
     assert count((0x00, 0x72, 0xB2)) > 500  # the line of evaluations, and the bars of time
     assert count((0x22, 0x22, 0x22)) > 500  # text
     pole = imageio.imread(run / "animation.gif", index=0)[..., :3].reshape(-1, 3)
-    colours, counts = np.unique(pole, axis=0, return_counts=True)
-    bright = np.ptp(colours.astype(int), axis=1) > 40
-    brown = colours[bright][counts[bright].argmax()]
+    colors, counts = np.unique(pole, axis=0, return_counts=True)
+    bright = np.ptp(colors.astype(int), axis=1) > 40
+    brown = colors[bright][counts[bright].argmax()]
     assert count(tuple(brown.astype(int))) > 100  # the pole
 
 

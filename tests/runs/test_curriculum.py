@@ -278,8 +278,8 @@ def test_what_cannot_be_called() -> None:
     with pytest.raises(UnknownNameError, match="define xyzzy in the env"):
         envs.set_attribute("xyzzy", 2)
     several = tandem.session("ppo", partial(vector, gymnasium.vector.SyncVectorEnv), **COURSE)
-    with pytest.raises(EnvironmentFault, match="AttributeError in 'colour'"):
-        several.environments.set_attribute("colour", 2)
+    with pytest.raises(EnvironmentFault, match="AttributeError in 'color'"):
+        several.environments.set_attribute("color", 2)
     several.close()
     with pytest.raises(SettingError, match=r"float\(x\), int\(x\)"):
         envs.call("set_level", np.float32(2))

@@ -79,10 +79,10 @@ class ACER(ActorCritic):
         return (Streams({"policy": (policy,), "value": (value,)}),)
 
     @staticmethod
-    def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
+    def behavior(action: Leaf) -> dict[str, tuple[int, ...]]:
         return {"probabilities": action.sizes}
 
-    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+    def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {"probabilities": self.probabilities(out)}
 
     def probabilities(self, out: Array) -> Array:

@@ -40,10 +40,10 @@ class IMPALA(ActorCritic):
     reported = ("value_loss", "entropy", "ratio")
 
     @staticmethod
-    def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
+    def behavior(action: Leaf) -> dict[str, tuple[int, ...]]:
         return {"log_prob": ()}
 
-    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+    def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {"log_prob": self.policy.log_prob(out[..., :-1], action)}
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:

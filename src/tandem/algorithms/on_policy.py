@@ -407,7 +407,7 @@ class OnPolicy(base.Algorithm):
                     if policy is None
                     else policy
                 )
-                extra |= self.behaviour_outputs(policy, action)
+                extra |= self.behavior_outputs(policy, action)
             if self.curiosity:
                 ahead = networks["critic"](self.network_input("critic", t.bootstrap))[:, 1]
                 values = out[:, 1].reshape(shape), ahead
@@ -418,7 +418,7 @@ class OnPolicy(base.Algorithm):
         )
         policy = masked(policy, obs, self.action)
         extra |= {"start": start.reshape(-1)} | (
-            self.behaviour_outputs(policy, action) if self.needs_old_policy else {}
+            self.behavior_outputs(policy, action) if self.needs_old_policy else {}
         )
         firsts = {"actor_state": (t.state, acted), "critic_state": (self.memory, after)}
         states = {
@@ -428,6 +428,6 @@ class OnPolicy(base.Algorithm):
         self.memory = recurrent_batches.ending(t, after)
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
-    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+    def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         """Return outputs of the acting policy that the losses need, from its output [rows, ...]."""
         return {"log_prob": self.policy.log_prob(out, action)}

@@ -190,12 +190,12 @@ class OnSequences(base.Algorithm):
         return {"net": bodies.role(observation, body, head, settings, part, split=split)}
 
     @staticmethod
-    def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
+    def behavior(action: Leaf) -> dict[str, tuple[int, ...]]:
         """Return the stored outputs of the acting policy: name -> shape per step, float32."""
         return {}
 
-    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
-        """Return the entries of `behaviour` from the network's output [rows, ...] and the actions
+    def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+        """Return the entries of `behavior` from the network's output [rows, ...] and the actions
         taken."""
         return {}
 
@@ -235,7 +235,7 @@ class OnSequences(base.Algorithm):
         def longer(x: Array) -> Array:
             return np.concatenate([x, np.zeros_like(x[:1])])
 
-        cut, names = t.last & (t.discount > 0), self.behaviour(self.leaf)
+        cut, names = t.last & (t.discount > 0), self.behavior(self.leaf)
         extra = {"last": longer(t.last), "cut": longer(cut.astype(np.float32))}
         if self.settings.recurrent:
             extra |= {"start": longer(recurrent_batches.starts(t)), "net_state": t.state[None]}
@@ -250,9 +250,9 @@ class OnSequences(base.Algorithm):
             out = {n: self.allowed(x, obs) for n, (x, _, _) in both.items()}
         if names:  # the acting policy may be older than the networks
             acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]
-            behaviour_outputs = self.behaviour_outputs(acted, action)
+            behavior_outputs = self.behavior_outputs(acted, action)
             extra |= {
-                k: longer(behaviour_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
+                k: longer(behavior_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
                 for k in names
             }
         if cut.any():
@@ -285,7 +285,7 @@ class OnSequences(base.Algorithm):
             self.over_time(x)[:-1] for x in (b.action, b.reward, b.discount)
         )
         last, cut = (self.over_time(b.extra[n])[:-1] for n in ("last", "cut"))
-        extra = {n: self.over_time(b.extra[n])[:-1] for n in self.behaviour(self.leaf)}
+        extra = {n: self.over_time(b.extra[n])[:-1] for n in self.behavior(self.leaf)}
         return Sequences(action, reward, discount, last, cut, extra)
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
@@ -358,8 +358,8 @@ class ActorCritic(OnSequences):
     def kept(
         cls, settings: SequenceSettings, action: Leaf, state: Tree, out: Array = ()
     ) -> dict[str, Array]:
-        """Store the output if `behaviour` is not empty."""
-        return {"output": out} if cls.behaviour(action) else {}
+        """Store the output if `behavior` is not empty."""
+        return {"output": out} if cls.behavior(action) else {}
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: SequenceSettings) -> None:

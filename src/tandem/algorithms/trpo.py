@@ -156,5 +156,5 @@ class TRPO(OnPolicy):
         first = (np.arange(len(call.progress)) == 0).astype(np.float32)
         return {"policy": first, **self.scheduled(call, "learning_rate", "radius", "max_grad_norm")}
 
-    def behaviour_outputs(self, out: Array, action: Array) -> dict[str, Array]:
-        return {**super().behaviour_outputs(out, action), "policy": out}
+    def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
+        return {**super().behavior_outputs(out, action), "policy": out}

@@ -212,11 +212,11 @@ class ReplayLearner(Learner):
         self._observations, self._rewards = statistics
         if self._rewards:
             self.ring.scaled = self._rewards.scaled
-        self._hindsight = self._relabelling(goals)
+        self._hindsight = self._relabeling(goals)
         self._reset = Reset(backend) if s.reset_every else None
         self._run = backend.compile(algorithm.update)
 
-    def _relabelling(self, goals: Goals | None) -> Hindsight | None:
+    def _relabeling(self, goals: Goals | None) -> Hindsight | None:
         """Return the relabeling of goals, if enabled. Raise SettingError if it is not possible."""
         s = self.settings
         if s.hindsight == "no":

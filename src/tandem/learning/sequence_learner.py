@@ -30,7 +30,7 @@ def buffer_for(algorithm: OnSequences, observation: Tree, action: Any) -> Sequen
         "weight": number,
     }
     columns |= {"last": flag, "cut": number} | {
-        n: (x, "float32") for n, x in algorithm.behaviour(action).items()
+        n: (x, "float32") for n, x in algorithm.behavior(action).items()
     }
     if s.recurrent:
         columns |= {"start": number, "net_state": ((state_size(s),), "float32")}

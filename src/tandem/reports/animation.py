@@ -42,7 +42,7 @@ WIDTH = 400  # pixels; larger images are shrunk, those at most half as wide are 
 LEAST = 300  # minimum width in pixels, for the text
 STRIP = 22  # pixels below the image, for the text
 GIF_RATE = 25  # maximum frames per second; others are dropped
-COLOURS = 128  # in the palette shared by all frames of a GIF
+COLORS = 128  # in the palette shared by all frames of a GIF
 
 
 Act = Callable[[Tree], Array] | Agent
@@ -412,7 +412,7 @@ def _gif(pictures: Iterator[tuple[Moment, Image.Image]], fps: float) -> bytes:
     sheet = Image.new("RGB", (size[0], size[1] * len(chosen)))
     for i, data in enumerate(chosen):
         sheet.paste(unpack(data), (0, i * size[1]))
-    palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    palette = sheet.quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     frames = (unpack(data).quantize(palette=palette, dither=Image.Dither.NONE) for data in packed)
     first, gif = next(frames), BytesIO()
     first.save(

@@ -56,7 +56,7 @@ class Comparison:
     """Result of a comparison.
 
     environments: the M environments that all groups share. scores: by group, [R, M] for R runs in
-    each environment, normalized if `normalised`. metrics: by group, then by name in `METRICS`.
+    each environment, normalized if `normalized`. metrics: by group, then by name in `METRICS`.
     thresholds: [T]. profiles: by group, the share of runs above each threshold, with its band.
     improvements: by pair of groups (X, Y), the probability that a run of X is better than one of Y.
     notes: cautions for the interpretation.
@@ -64,7 +64,7 @@ class Comparison:
 
     environments: tuple[str, ...]
     scores: dict[str, Array]
-    normalised: bool
+    normalized: bool
     which: str
     samples: int
     metrics: dict[str, dict[str, Estimate]]
@@ -101,7 +101,7 @@ class Comparison:
     @property
     def score(self) -> str:
         """The name of a score."""
-        return "normalised score" if self.normalised else "return"
+        return "normalized score" if self.normalized else "return"
 
     def verdict(self, x: str, y: str) -> str:
         """Return in words what the interval of a pair's probability of improvement shows."""
@@ -222,7 +222,7 @@ def compare(
     return Comparison(
         environments=environments,
         scores=matrices,
-        normalised=spans is not None,
+        normalized=spans is not None,
         which=which,
         samples=samples,
         metrics=metrics,
@@ -297,12 +297,12 @@ def _interval(
     )
 
 
-def _thresholds(matrices: dict[str, Array], normalised: bool) -> Array:
+def _thresholds(matrices: dict[str, Array], normalized: bool) -> Array:
     """Return the thresholds of the profiles: from just below the lowest score, or 0, to the
     highest."""
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     low, high = every.min(), every.max()
-    low = min(low, 0.0) if normalised else low
+    low = min(low, 0.0) if normalized else low
     span = high - low if high > low else 1.0
     return np.linspace(low - span / 50, low + span, POINTS)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # color-blind safe palette of Okabe and Ito, 2008
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 KEYS = ("algorithm", "env", "framework")  # runs with equal values, and equal settings, form a group
 SUFFIXES = (".png", ".svg", ".pdf")
 SCALES = ("linear", "log")
@@ -133,19 +133,19 @@ def comparison(
     above, below = figure.subfigures(2, 1, height_ratios=(1.4 + 0.32 * rows, 3.8))
     fields = above.subplots(1, len(fields_of), squeeze=False)[0]
     for i, (axes, (name, each)) in enumerate(zip(fields, fields_of.values(), strict=True)):
-        _intervals(axes, each, labelled=i == 0)
+        _intervals(axes, each, labeled=i == 0)
         axes.set_title(name, fontsize=11.5)
     ratios = (7, 5) if improvements else (1,)
     left, *others = below.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
     for i, (name, (values, low, high)) in enumerate(profiles.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        left.step(thresholds, values, where="post", color=colour, linewidth=2.0, label=name)
-        left.fill_between(thresholds, low, high, step="post", color=colour, alpha=0.18, linewidth=0)
+        color = COLORS[i % len(COLORS)]
+        left.step(thresholds, values, where="post", color=color, linewidth=2.0, label=name)
+        left.fill_between(thresholds, low, high, step="post", color=color, alpha=0.18, linewidth=0)
     left.set(xlabel=f"{score} τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02))
     _plain(left)
     _legend(left, None)
     for right in others:
-        _intervals(right, improvements, labelled=True, colours=["#444444"])
+        _intervals(right, improvements, labeled=True, colors=["#444444"])
         right.axvline(0.5, color="#888888", linewidth=1.0, linestyle="--")
         right.set_xlim(-0.02, 1.02)
         right.set_title("probability of improvement", fontsize=11.5)
@@ -154,14 +154,14 @@ def comparison(
 
 
 def _intervals(
-    axes: Axes, each: Mapping[str, Interval], labelled: bool, colours: Sequence[str] = COLOURS
+    axes: Axes, each: Mapping[str, Interval], labeled: bool, colors: Sequence[str] = COLORS
 ) -> None:
     """Plot values with their intervals, one below another."""
     for i, (value, low, high) in enumerate(each.values()):
-        colour = colours[i % len(colours)]
-        axes.plot([low, high], [i, i], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt")
-        axes.plot(value, i, "o", color=colour, markersize=6)
-    axes.set_yticks(range(len(each)), list(each) if labelled else [""] * len(each))
+        color = colors[i % len(colors)]
+        axes.plot([low, high], [i, i], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
+        axes.plot(value, i, "o", color=color, markersize=6)
+    axes.set_yticks(range(len(each)), list(each) if labeled else [""] * len(each))
     axes.set_ylim(len(each) - 0.5, -0.5)
     _plain(axes)
 
@@ -187,7 +187,7 @@ def episodes(series: Mapping[str, Sequence[float]]) -> Figure:
         axes.plot(
             np.arange(1, len(values) + 1),
             np.asarray(values, float),
-            color=COLOURS[i],
+            color=COLORS[i],
             linewidth=1.4,
         )
         axes.set_ylabel(name)
@@ -232,7 +232,7 @@ def series(
     one_of("x_scale", x_scale, SCALES)
     figure, shown = _current_figure(3.8)
     axes = figure.add_subplot()
-    axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLOURS[0], linewidth=1.4)
+    axes.plot(np.asarray(x, float), np.asarray(y, float), ".-", color=COLORS[0], linewidth=1.4)
     axes.set(xlabel=x_label, ylabel=y_label, xscale=x_scale)
     if y_lim is not None:
         axes.set_ylim(*y_lim)
@@ -253,7 +253,7 @@ def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
     with its band, and write the figure."""
     figure, axes = _axes()
     for i, (label, runs) in enumerate(curves.items()):
-        _draw_group(axes, runs, COLOURS[i % len(COLOURS)], label)
+        _draw_group(axes, runs, COLORS[i % len(COLORS)], label)
     axes.set_ylabel("evaluation return", fontsize=11.5)
     return _written(figure, axes, out, title)
 
@@ -275,9 +275,9 @@ def trial_points(
     axes.xaxis.set_major_locator(LogLocator())
     axes.xaxis.set_major_formatter(LogFormatterSciNotation())
     for i, (label, (x, scores)) in enumerate(lines.items()):
-        colour, each = COLOURS[i % len(COLOURS)], np.array(scores, float)
-        axes.fill_between(x, each.min(1), each.max(1), color=colour, alpha=0.18, linewidth=0)
-        axes.plot(x, each.mean(1), "o-", color=colour, linewidth=2.2, markersize=4, label=label)
+        color, each = COLORS[i % len(COLORS)], np.array(scores, float)
+        axes.fill_between(x, each.min(1), each.max(1), color=color, alpha=0.18, linewidth=0)
+        axes.plot(x, each.mean(1), "o-", color=color, linewidth=2.2, markersize=4, label=label)
     axes.plot(*best, "o", markersize=11, fillstyle="none", color="#000000", label="best")
     axes.set(xlabel="learning rate", ylabel="evaluation return, second half")
     return _written(figure, axes, out, title)
@@ -292,7 +292,7 @@ def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     figure, axes = _axes()
     figure.set_figheight(1.2 + 0.32 * len(shares))
     names, each = list(shares)[::-1], list(shares.values())[::-1]
-    bars = axes.barh(range(len(names)), each, color=COLOURS[0], height=0.65)
+    bars = axes.barh(range(len(names)), each, color=COLORS[0], height=0.65)
     axes.bar_label(bars, [f"{share:.0%}" for share in each], padding=3, fontsize=10.5)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False, axis="y")
@@ -354,11 +354,11 @@ def _draw_one(axes: Axes, run: Run) -> str:
         )
     if tested.any():
         x, y, s = steps[tested], mean[tested], np.nan_to_num(std[tested])
-        axes.fill_between(x, y - s, y + s, color=COLOURS[0], alpha=0.18, linewidth=0)
+        axes.fill_between(x, y - s, y + s, color=COLORS[0], alpha=0.18, linewidth=0)
         axes.plot(
             x,
             y,
-            color=COLOURS[0],
+            color=COLORS[0],
             linewidth=2.2,
             marker="o",
             markersize=3.5,
@@ -385,7 +385,7 @@ def _draw_several(axes: Axes, runs: list[Run], individual: bool) -> str:
         _draw_individual(axes, lines, [describe(run, ["seed"]) for run in runs])
     else:
         for i, (label, curves) in enumerate(lines.items()):
-            _draw_group(axes, curves, COLOURS[i % len(COLOURS)], label)
+            _draw_group(axes, curves, COLORS[i % len(COLORS)], label)
     axes.set_ylabel(
         "evaluation return" if metric == "eval_mean" else "return of training episodes",
         fontsize=11.5,
@@ -412,7 +412,7 @@ def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
     return found
 
 
-def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
+def _draw_group(axes: Axes, curves: Curves, color: str, label: str) -> None:
     start = max(x[0] for x, _ in curves)  # restrict to steps that all runs of the group cover
     end = min(x[-1] for x, _ in curves)
     grid = np.linspace(start, max(start, end), POINTS)
@@ -421,9 +421,9 @@ def _draw_group(axes: Axes, curves: Curves, colour: str, label: str) -> None:
     if len(curves) > 1:
         few = len(curves) < FEW
         band = (scores.min(0), scores.max(0)) if few else bootstrap_band(scores)
-        axes.fill_between(grid, *band, color=colour, alpha=0.18, linewidth=0)
+        axes.fill_between(grid, *band, color=color, alpha=0.18, linewidth=0)
     axes.plot(
-        grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs
+        grid, iqm(scores), color=color, linewidth=2.2, label=f"{label}, {runs}" if label else runs
     )
 
 
@@ -434,7 +434,7 @@ def _draw_individual(axes: Axes, lines: dict[str, Curves], seeds: list[str]) -> 
         named = list(zip(seeds, next(iter(lines.values())), strict=True))
     else:
         named = [(label, curve) for label, curves in lines.items() for curve in curves]
-    colours = {label: COLOURS[i % len(COLOURS)] for i, label in enumerate(dict(named))}
+    colors = {label: COLORS[i % len(COLORS)] for i, label in enumerate(dict(named))}
     nested = len(lines) == len(named)
     for i, (label, (x, y)) in enumerate(named):
         first = label not in [earlier for earlier, _ in named[:i]]
@@ -442,7 +442,7 @@ def _draw_individual(axes: Axes, lines: dict[str, Curves], seeds: list[str]) -> 
         axes.plot(
             x,
             y,
-            color=colours[label],
+            color=colors[label],
             linewidth=min(width, 7.0),
             label=label if first else None,
             solid_joinstyle="round",

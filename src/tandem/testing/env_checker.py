@@ -231,5 +231,5 @@ def line(error: TandemError) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without colours, in one line."""
+    """Without colors, in one line."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ").split())

@@ -137,11 +137,11 @@ def _sequences(
     updates, rows = shape
     weight = (rng.random(shape) < 0.9).astype(np.float32)
     weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
-    last, behaviour_outputs = rng.random(shape) < 0.2, {}
-    for name, inner in algorithm.behaviour(action).items():
+    last, behavior_outputs = rng.random(shape) < 0.2, {}
+    for name, inner in algorithm.behavior(action).items():
         x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
         # all probabilities of a distribution, or the logarithm of one
-        behaviour_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
+        behavior_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
     cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
     settings = dict(batch.settings)
     if "tau" in settings:  # a copy that is due
@@ -155,7 +155,7 @@ def _sequences(
         reward=_normal(rng, shape),
         discount=np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32),
         weight=weight * importance,
-        extra={"last": last, "cut": cut, "valid": weight, **behaviour_outputs, **states},
+        extra={"last": last, "cut": cut, "valid": weight, **behavior_outputs, **states},
         settings=settings,
     )
 
@@ -167,7 +167,7 @@ def _rollouts(
     shape: tuple[int, ...],
     rng: np.random.Generator,
 ) -> Batch:
-    """Rows of rollouts, with what acting computed: the behaviour's probabilities and states."""
+    """Rows of rollouts, with what acting computed: the behavior's probabilities and states."""
     extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
     extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
     if algorithm.sequence:

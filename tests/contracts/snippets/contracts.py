@@ -217,7 +217,7 @@ def vdn_sums():
 
 
 def mappo_own_critic():
-    """The values of a critic of unknown layers are standardised too."""
+    """The values of a critic of unknown layers are standardized too."""
     loop = begun("mappo", ENDLESS_TEAM, steps=10_000, network=summed)
     contracts.train(loop, updates=1)
     critic = loop.backend.networks["critic"]

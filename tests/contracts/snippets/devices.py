@@ -202,7 +202,7 @@ def stops():
     # of the policy that acted, not of any: it has not been left far yet
     algorithm = one.loop.algorithm
     obs, action = (x.reshape(-1, *x.shape[2:]) for x in (batch.obs, batch.action))
-    extra = algorithm.behaviour_outputs(algorithm.actor.predict(obs), action)
+    extra = algorithm.behavior_outputs(algorithm.actor.predict(obs), action)
     extra = {n: x.reshape(batch.weight.shape) for n, x in extra.items()}
     batch = batch._replace(extra=batch.extra | extra)
     out, expected = several.after(batch)[0], one.after(batch)[0]
