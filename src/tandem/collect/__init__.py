@@ -1,2 +1,2 @@
-"""From environments and an actor to trajectories (`collector`), evaluations, and trained agents.
-May import lower layers, but not `replay`: what is collected is returned."""
+"""Trajectory collection (`collector`), evaluation, and trained agents. May import lower layers, but
+not `replay`: collected data is returned."""

@@ -1,4 +1,4 @@
-"""Who chooses actions: an algorithm's `act` on networks that need no framework, or chance."""
+"""Actors: an algorithm's `act` with framework-free networks if possible, or random actions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tandem.types import Array, Tree
 
 
 class PolicyActor:
-    """An algorithm's way to act by its settings, with a forward function for each of its
-    networks."""
+    """Actor that calls an algorithm's `act` with its settings and one forward function per
+    network."""
 
     def __init__(
         self,
@@ -27,21 +27,21 @@ class PolicyActor:
         networks: dict[str, Forward],
     ) -> None:
         self.action, self.networks = action, networks
-        # see `Actor`; actions are deterministic with noise=None
+        # see `Actor`; noise=None gives deterministic actions
         self.act = partial(algorithm.act, settings, action, networks)
         self.initial_state = partial(algorithm.initial_state, settings, action)
 
 
 class RandomActor:
-    """Actions drawn evenly beforehand: the noise is the action. Where actions have masks, it is a
-    number for each choice, and the largest of those that are allowed is taken. It leaves the memory
-    of who acts after it as that is at first: `initial_state(n)`."""
+    """Actor whose actions are sampled uniformly in advance: the noise is the action. With action
+    masks, the noise is one number per choice, and the valid choice with the largest number is
+    taken. The recurrent state of the subsequent policy stays initial: `initial_state(n)`."""
 
     def __init__(self, action: Leaf, initial_state: Callable[[int], Tree] = lambda n: ()) -> None:
         self.action, self.initial_state = action, initial_state
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-        """Actions [*shape, ...]: any choice, or anything in [-1, 1]."""
+        """Sample actions [*shape, ...]: uniform choices, or uniform values in [-1, 1]."""
         if self.action.masked:
             return rng.random((*shape, self.action.width), dtype=np.float32)
         if self.action.sizes:
@@ -56,8 +56,8 @@ class RandomActor:
 
 
 class Portable:
-    """A framework's forward function that goes to another process, where `make()` makes the network
-    anew, and so starts the framework; `load` then brings the weights."""
+    """A framework's forward function that can be sent to another process. There `make()` recreates
+    the network, which starts the framework, and `load` sets the weights."""
 
     def __init__(self, network: Network, make: Callable[[], Network]) -> None:
         self._network, self._make = network, make
@@ -70,7 +70,7 @@ class Portable:
 
     @property
     def weights(self) -> Weights:
-        """As they are now."""
+        """Current weights."""
         return self._network.read()
 
     def load(self, weights: Weights) -> None:
@@ -87,10 +87,11 @@ def forwards(
     make: Callable[[str], Network] | None = None,
     on_device: bool = False,
 ) -> dict[str, Forward]:
-    """For each role a twin where all its layers are known; else the framework's own forward
-    function, and where it convolves: a rollout of pictures takes NumPy three times as long. With
-    `make`, which makes the network of a role in another process, such a function can go there.
-    on_device: observations are tensors, which only the framework takes."""
+    """Return one forward function per role: a NumPy twin if all layers are known, otherwise the
+    framework's own. Convolutional networks use the framework, since a rollout of images takes three
+    times as long in NumPy. make: recreates the network of a role in another process, so that a
+    framework's function can be sent there. on_device: observations are tensors, which only the
+    framework accepts."""
     forwards_by_role: dict[str, Forward] = {}
     for role in roles:
         network = backend.networks[role]
@@ -104,21 +105,21 @@ def forwards(
 
 
 def fixed(network: Network, weights: Weights) -> Forward:
-    """A network's forward function with these weights, whatever becomes of its own."""
+    """Return a network's forward function with fixed weights, independent of later updates."""
     return network.frozen(weights) if network.plan is None else Twin(network.plan, weights)
 
 
 def redraw(
     backend: Backend, networks: dict[str, Forward], kind: str, rng: np.random.Generator
 ) -> None:
-    """New noise for networks with noisy layers; `publish` brings it to those that act."""
+    """Sample new noise for networks with noisy layers. `publish` copies it to the actor."""
     for role in networks:
         network = backend.networks[role]
         network.place({n: x[0] for n, x in network.draw(kind, rng, 1).items()})
 
 
 def publish(backend: Backend, networks: dict[str, Forward]) -> None:
-    """New weights for the networks that need no framework; the others have theirs already."""
+    """Copy the current weights to the framework-free networks. The others share theirs already."""
     for role, network in networks.items():
         if isinstance(network, Twin):
             backend.networks[role].copy_to(network.weights)

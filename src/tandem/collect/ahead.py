@@ -1,4 +1,4 @@
-"""Steps that are under way while the one before is learned from."""
+"""Asynchronous collection: environments step while the learner uses the previous step."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from tandem.collect.trajectories import TrajectoryBuilder
 from tandem.envs.vector import Arrays, Step
 from tandem.types import JSONDict, Trajectory, Tree, leaves, tree_map
 
-ARRIVED = ("reward", "terminated", "truncated", "valid")  # of a step, as it is saved
+ARRIVED = ("reward", "terminated", "truncated", "valid")  # saved fields of a `Step`
 
 
 class AheadCollector(Collector):
-    """Collects single steps. After a step was collected, `request` lets the environments take the
-    next one, with the actor as it is: they step while the caller learns from the last, and
-    `collect` waits for them. So actions are of weights that have not seen the step before, always
-    one step old: a run is the same each time.
+    """Collector of single steps that overlaps stepping with learning. After a step is collected,
+    `request` starts the next one with the current actor. The environments step while the caller
+    learns from the previous step, and `collect` waits for them. The acting weights always lag by
+    exactly one step, so runs are reproducible.
 
-    The actor has no recurrent state.
+    The actor must not be recurrent.
     """
 
     environments: Any  # with `step_async` and `step_wait`
-    _pending: TrajectoryBuilder | None = None  # of the step under way
-    _arrived: Step | None = None  # what came of it, once it was waited for
+    _pending: TrajectoryBuilder | None = None  # of the step in progress
+    _arrived: Step | None = None  # its result, once it has arrived
 
     def collect(self, steps: int, actor: Actor, noise: Tree = None) -> Trajectory:
-        """The step under way; one that is begun now, where none is. See `Collector.collect`."""
+        """Return the step in progress, starting one if there is none. See `Collector.collect`."""
         if self._pending is None:
             self.request(actor, noise)
         assert self._pending is not None
@@ -40,7 +40,7 @@ class AheadCollector(Collector):
         return self._finished(blocks.trajectory([one], final, self.gamma), [one], list(one.lost))
 
     def request(self, actor: Actor, noise: Tree = None) -> None:
-        """Acts on the newest observations, and begins a step of all environments."""
+        """Act on the latest observations and start a step of all environments."""
         obs, state, _ = self._begin(actor)
         began = perf_counter()
         action, extra, _ = actor.act(obs, state, noise)
@@ -51,7 +51,7 @@ class AheadCollector(Collector):
         self._pending = blocks
 
     def _wait(self) -> Step:
-        """The result of the step under way."""
+        """Wait for the step in progress and return its result."""
         if self._arrived is None:
             began = perf_counter()
             try:
@@ -64,7 +64,8 @@ class AheadCollector(Collector):
         return self._arrived
 
     def state(self) -> tuple[JSONDict, Arrays]:
-        """As `Collector.state`; a step under way is waited for, and part of it."""
+        """Return the state as `Collector.state` does, after waiting for a step in progress, which
+        it includes."""
         if self._pending is None or self.environments.gone:
             return super().state()
         one, blocks = self._wait(), self._pending
@@ -89,7 +90,7 @@ class AheadCollector(Collector):
         return data | {"pending": pending}, arrays | {"pending/action": blocks.action.copy()}
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
-        """As `Collector.load_state`."""
+        """See `Collector.load_state`."""
         self._pending = self._arrived = None
         super().load_state(data, arrays)
         pending = data.get("pending")

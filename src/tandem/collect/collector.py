@@ -1,4 +1,4 @@
-"""Environments × actor -> Trajectory."""
+"""Collection of trajectories from environments and an actor."""
 
 from __future__ import annotations
 
@@ -18,29 +18,32 @@ from tandem.types import Array, EpisodeResult, JSONDict, Trajectory, Tree, leave
 
 
 class Actor(Protocol):
-    """Whatever chooses actions for N environments at once, with arrays in and arrays out."""
+    """Interface of objects that choose actions for N environments at once, with arrays as inputs
+    and outputs."""
 
     def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        """(action [N, ...], extra: name -> [N, ...], next recurrent state) for observations [N,
-        ...]."""
+        """Return (action [N, ...], extra: name -> [N, ...], next recurrent state) for observations
+        [N, ...]."""
 
     def initial_state(self, n: int) -> Tree:
-        """The recurrent state [n, ...] at the beginning of episodes; `()` for none."""
+        """Return the recurrent state [n, ...] at the start of episodes; `()` for none."""
 
 
 class Collector:
-    """Steps N environments with an actor's actions and returns what came of it as blocks.
+    """Collector that steps N environments with an actor and returns blocks of transitions.
 
-    gamma: the discount of one step, in [0, 1].
-    action_mode: how the actor's actions become the environment's, see `to_environment`;
-      trajectories hold the actor's.
-
-    After each `collect`: `episodes` are those that ended in the block, in the order of their ends;
-    `env_steps` counts the valid rows so far; `seconds` is the time so far spent in "environment"
+    After each `collect`, `episodes` holds the episodes that ended in the block, in order;
+    `env_steps` counts all valid rows so far; `seconds` holds the total time spent in "environment"
     and "acting".
 
-    The recurrent state is the initial one again after every row that is `last` or not `valid`; a
-    learner that unrolls over a trajectory from its `state` resets it at the same rows.
+    The recurrent state is reset after every row that is `last` or not `valid`. A learner that
+    unrolls over a trajectory from its `state` resets at the same rows.
+
+    Args:
+        environments: Environments to step.
+        gamma: Discount per step, in [0, 1].
+        action_mode: Conversion from the actor's actions to the environment's, see
+            `to_environment`. Trajectories store the actor's actions.
     """
 
     def __init__(
@@ -48,35 +51,31 @@ class Collector:
     ) -> None:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
         self.episodes: list[EndedEpisode] = []
-        self.broken: list[
-            int
-        ] = []  # environments whose episodes were lost before the block, which is of one step then
-        self.restarted = (
-            ""  # why new episodes begin after `load_state`; "": the saved ones continue
-        )
-        self.version = 0  # updates made so far, which weights here have always seen
+        # environments whose episodes were lost before the block, which then has one step
+        self.broken: list[int] = []
+        # why new episodes begin after `load_state`; "": the saved ones continue
+        self.restarted = ""
+        self.version = 0  # updates made so far; weights here are always current
         self.lag: int | None = None
         self.env_steps = 0
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._to_environment = to_environment(environments.action, action_mode)
-        self._obs: Tree = None  # to act on next
-        self._again = (
-            False  # whether episodes were played before those to begin, which are others then
-        )
+        self._obs: Tree = None  # the next observations to act on
+        # episodes were played before, so new ones must differ from them
+        self._again = False
         self._state: Tree = None  # the actor's recurrent state
-        self._state_leaves: list[Array] | None = (
-            None  # as loaded, until an actor gives them their structure
-        )
+        # leaves of a loaded state, until an actor provides their structure
+        self._state_leaves: list[Array] | None = None
         self._scores = np.zeros(self.n)  # of the running episodes
         self._lengths = np.zeros(self.n, np.int64)
-        self._cut: list[int] = []  # environments whose episodes broke off when one of them raised
+        self._cut: list[int] = []  # environments whose episodes were lost when one raised
 
     def collect(self, steps: int, actor: Actor, noise: Tree = None) -> Trajectory:
-        """The next `steps` steps of every environment, in new arrays.
+        """Return the next `steps` steps of every environment, in new arrays.
 
-        noise: what the actor needs for the block, a tree of arrays [steps, N, ...]; None for
-        deterministic actions. Where it raises, the next one begins with new episodes; those under
-        way are `broken` then."""
+        noise: the actor's noise for the block, a tree of arrays [steps, N, ...]; None for
+        deterministic actions. After an exception, the next call starts new episodes and lists the
+        lost ones in `broken`."""
         obs, state, initial = self._begin(actor)
         blocks, rows, final, begun = TrajectoryBuilder(steps, self.environments, obs), [], [], state
         acting, stepping, lost = 0.0, 0.0, list[int]()
@@ -106,13 +105,14 @@ class Collector:
         )
 
     def _break_off(self) -> None:
-        """Some environments have stepped and others not: no row can tell, so all begin anew."""
+        """Restart all episodes: some environments have stepped and others not, which no row can
+        represent."""
         self._obs, self._again, self._cut = None, True, list(range(self.n))
         self._scores[:], self._lengths[:] = 0.0, 0
 
     def _finished(self, trajectory: Trajectory, rows: list[Step], lost: list[int]) -> Trajectory:
-        """Counts a block, and returns it as learners see it. lost: environments whose episodes
-        were lost in it."""
+        """Update the counters and return the block as learners receive it. lost: environments whose
+        episodes were lost in it."""
         self._count(trajectory, rows)
         self.broken, self._cut = self._cut + lost, []
         self._scores[lost], self._lengths[lost] = 0.0, 0
@@ -122,11 +122,11 @@ class Collector:
 
     @property
     def begun_steps(self) -> int:
-        """Environment steps that were collected or asked for."""
+        """Number of environment steps collected or requested."""
         return self.env_steps
 
     def state(self) -> tuple[JSONDict, Arrays]:
-        """All that the next `collect` depends on beside its arguments. Changes nothing."""
+        """Return the state that the next `collect` depends on, without changing it."""
         data: JSONDict = {"env_steps": self.env_steps, "seconds": dict(self.seconds)}
         envs = self.environments
         data["begun"] = self._obs is not None and not envs.gone and envs.resumable
@@ -140,19 +140,18 @@ class Collector:
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
     def after(self) -> JSONDict:
-        """The numbers of the episodes so far, for a run that continues in later ones; nothing
-        before the first. And the calls that were made in the environments."""
+        """Return the episode numbers so far (none before the first episode), from which a resumed
+        run continues, and the calls made on the environments."""
         envs = self.environments
         begun = (self._again or self._obs is not None) and not envs.gone
         calls = {"calls": [*envs.calls]} if envs.calls else {}
         return calls | ({"after": envs.episodes()} if begun else {})
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
-        """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been
-        there.
+        """Resume from the result of `state`: the next `collect` is bit-for-bit identical.
 
-        Where the environments do not come out as they were, new episodes begin, and `restarted`
-        says why."""
+        If the environments cannot be restored, new episodes begin, and `restarted` holds the
+        reason."""
         self.restarted, name = "", self.environments.name
         self.env_steps, self.seconds, self.episodes = data["env_steps"], dict(data["seconds"]), []
         if not data["begun"]:
@@ -181,7 +180,7 @@ class Collector:
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
 
     def make_calls(self, calls: Sequence[Any]) -> None:
-        """See `Environments.make_calls`; the next block is the first that they apply to."""
+        """See `Environments.make_calls`. The calls take effect with the next block."""
         if calls:
             self.environments.make_calls(calls)
 
@@ -190,16 +189,16 @@ class Collector:
         return self.environments.attribute(name)
 
     def request_stop(self) -> None:
-        """The run is to end soon."""
+        """Request that the run end soon."""
         self.environments.request_stop()
 
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Release the environments' resources."""
         self.environments.close()
 
     def _begin(self, actor: Actor) -> tuple[Tree, Tree, Tree]:
-        """Observations and recurrent state to go on from, and the recurrent state of an episode's
-        beginning."""
+        """Return the observations and recurrent state to continue from, and the initial recurrent
+        state."""
         initial = actor.initial_state(self.n)
         if self._obs is None:
             self._obs = self.environments.restart() if self._again else self.environments.reset()
@@ -217,7 +216,8 @@ class Collector:
         return self._obs, self._state, initial
 
     def _count(self, trajectory: Trajectory, rows: list[Step]) -> None:
-        """Steps, scores and lengths of the block, and the episodes that ended in it."""
+        """Update steps, scores and lengths with the block, and set the episodes that ended in
+        it."""
         valid, last = trajectory.valid, trajectory.last
         reward = trajectory.reward * valid
         self.env_steps += int(np.count_nonzero(valid))
@@ -226,15 +226,15 @@ class Collector:
             self._scores += reward.sum(axis=0, dtype=np.float64)
             self._lengths += valid.sum(axis=0)
             return
-        # Stretches of one environment, between its ends: summed in one call, since a vector of
-        # short episodes may see hundreds of ends in a block.
+        # Segments between episode ends are summed in one call, since a vector of short episodes may
+        # have hundreds of ends per block.
         steps, n = last.shape
-        ends = np.flatnonzero(last.T)  # in env * steps + t
+        ends = np.flatnonzero(last.T)  # as env * steps + t
         begins = np.union1d(np.arange(n) * steps, ends + 1)
         begins = begins[begins < n * steps]
         scores = np.add.reduceat(reward.T.astype(np.float64).ravel(), begins)
         lengths = np.add.reduceat(valid.T.astype(np.int64).ravel(), begins)
-        first = np.searchsorted(begins, np.arange(n) * steps)  # stretch of each environment
+        first = np.searchsorted(begins, np.arange(n) * steps)  # first segment of each environment
         scores[first] += self._scores
         lengths[first] += self._lengths
         of_end = np.searchsorted(begins, ends, "right") - 1
@@ -246,14 +246,14 @@ class Collector:
             EndedEpisode(t, EpisodeResult(i, score, length, over, rows[t].success.get(i)))
             for t, i, score, length, over in zip(*columns, strict=True)
         ]
-        tail = np.append(first[1:], len(begins)) - 1  # the last stretch of each environment
+        tail = np.append(first[1:], len(begins)) - 1  # last segment of each environment
         running = ~last[-1]
         self._scores = np.where(running, scores[tail], 0.0)
         self._lengths = np.where(running, lengths[tail], 0)
 
 
 def _each(noise: Tree, steps: int) -> Iterable[Tree]:
-    """The noise of each step."""
+    """Iterate over the noise of each step."""
     if isinstance(noise, np.ndarray):
         return noise
     if noise is None:
@@ -264,15 +264,15 @@ def _each(noise: Tree, steps: int) -> Iterable[Tree]:
 
 
 def reset_ended(state: Tree, initial: Tree, one: Step) -> Tree:
-    """The recurrent state, initial again where an episode ended or an environment reset itself."""
-    # nothing to look for, in each step of a collection
+    """Reset the recurrent state where an episode ended or an environment reset itself."""
+    # this runs on every step: return early if there is no state
     if isinstance(initial, tuple) and not initial:
         return state
     return reset_where(state, initial, one.terminated | one.truncated | ~one.valid)
 
 
 def reset_where(state: Tree, initial: Tree, over: Array) -> Tree:
-    """The recurrent state, initial again where `over` [N]."""
+    """Reset the recurrent state where `over` [N] is true."""
     if (isinstance(initial, tuple) and not initial) or not over.any():
         return state
     return tree_map(
@@ -281,7 +281,7 @@ def reset_where(state: Tree, initial: Tree, over: Array) -> Tree:
 
 
 def _numbered(arrays: Arrays, name: str) -> list[Array]:
-    """The arrays name/0, name/1, ... in order."""
+    """Return the arrays name/0, name/1, ... in order."""
     return [
         arrays[f"{name}/{j}"].copy()
         for j in range(sum(key.startswith(f"{name}/") for key in arrays))

@@ -1,4 +1,4 @@
-"""Scoring an actor on whole episodes."""
+"""Evaluation of an actor on whole episodes."""
 
 from __future__ import annotations
 
@@ -32,27 +32,26 @@ from tandem.settings import whole_number
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import EnvKwargs, Tree
 
-EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
+EVALUATION = 2**31  # environment number for evaluation seeds; training never uses it
 
 
 class Played(NamedTuple):
-    """Results of episodes, in the order of their numbers."""
+    """Results of the evaluation episodes, ordered by episode number."""
 
     returns: list[float]
     lengths: list[int]
-    agents: list[list[float]]  # the returns of each agent of a team; of a single one nothing
-    cut: int = 0  # how many episodes the budget ended
-    success: float | None = None  # share of the successful ones, where the environment says it
+    agents: list[list[float]]  # per-agent returns of a team; empty for a single agent
+    cut: int = 0  # number of episodes cut by the step budget
+    success: float | None = None  # success rate, if the environment reports success
 
 
 class EvaluationStopped(BaseException):
-    """An evaluation was asked to stop before all its episodes had ended: no fault, as Ctrl-C is
-    none."""
+    """Request to stop an evaluation early. Like Ctrl-C, this is not an error."""
 
 
 def side_by_side(env: EnvLike, number: object = "auto") -> int:
-    """How many environments an evaluation steps together. auto: several where they cost little:
-    ours, Gymnasium's classic control, and the parts of a vector."""
+    """Return the number of environments that an evaluation steps together. "auto" uses several
+    where they are cheap: tandem's own, Gymnasium's classic control, and vector environments."""
     if number != "auto":
         return whole_number("eval_envs", number, 1)
     if isinstance(env, VectorSource) or "num_envs" in named_by(env) or is_functional(env):
@@ -79,24 +78,29 @@ def evaluate(
     longest: int = 0,
     stopped: Callable[[], bool] | None = None,
 ) -> Played:
-    """`EvaluationEnvs.play` in environments that are made for it and closed afterwards."""
+    """Run `EvaluationEnvs.play` in temporary environments."""
     with closing(EvaluationEnvs(env, environments, kwargs, spaces)) as envs:
         budget = envs.ready(episodes, seed, max_steps, longest)
         return envs.play(actor, episodes, budget, action_mode, noise, stopped)
 
 
 class EvaluationEnvs:
-    """The environments that evaluations step: made for the first one, kept, closed by `close`.
+    """Evaluation environments, created for the first evaluation and reused until `close`.
 
-    env: as `make` takes it, or a vector of environments or what makes one. An object is stepped
-      itself and left open; a copy of it if a run steps it now.
-    environments: how many to step together at most; an object is one.
-    spaces: of the observations and actions that the actor was made for.
-    copies: copy an object for each evaluation, if possible. The copy has what the object keeps
-      from one episode to the next, such as statistics.
+    Args:
+        env: Anything that `make` accepts, a vector environment, or a factory for one. An
+            environment object is stepped directly and left open; if a run is stepping it, a copy
+            is used instead.
+        environments: Maximum number of environments to step together. An object counts as one.
+        spaces: Observation and action spaces that the actor expects.
+        copies: Copy an environment object for each evaluation, if possible. The copy includes
+            state that persists across episodes, such as statistics.
 
-    Raises what `make` raises; SettingError for an environment that a run steps now and that cannot
-    be copied, SpaceError for one of other `spaces`.
+    Raises:
+        SettingError: A run is stepping the environment and it cannot be copied.
+        SpaceError: The environment's spaces differ from `spaces`.
+
+    Errors from `make` are passed on.
     """
 
     def __init__(
@@ -112,22 +116,25 @@ class EvaluationEnvs:
         self.name, self._env, self._is_object = environment_name(env), env, is_instance(env)
         self._copies = copies and self._is_object
         self.source, look = brought(env, kwargs)
-        self._look = [] if look is None else [look]  # which shows what a function makes
+        self._look = [] if look is None else [look]  # environment made to inspect a factory
         self._kept: list[Any] = []  # single environments
-        self._called: list[int] = []  # how many calls each has had
-        self._owned: list[Any] = []  # what `close` closes
+        self._called: list[int] = []  # number of calls already made on each
+        self._owned: list[Any] = []  # environments that `close` closes
         self._envs: Any = None  # the `Environments` that evaluations step
-        self._limited: list[Any] = []  # the `EpisodeBudget`s in it
+        self._limited: list[Any] = []  # its `EpisodeBudget` wrappers
         self._seed = self._begun = 0
 
     def ready(self, episodes: int, seed: int, max_steps: int = 0, longest: int = 0) -> int:
-        """Makes the environments for `episodes` episodes, unless they are there, and returns the
-        most steps of each.
+        """Create missing environments and return the step budget per episode.
 
-        max_steps: of each episode; one that has not ended by then is cut, and counts with its
-          return so far. 0: `default_budget` of the environment and of `longest`, the length of
-          training's longest episode."""
-        from tandem.envs.episode_budget import default_budget  # brings Gymnasium
+        Args:
+            episodes: Number of episodes to evaluate.
+            seed: Seed of the evaluation.
+            max_steps: Maximum steps per episode. A longer episode is cut and counts with its
+                return so far. 0: `default_budget` of the environment and `longest`.
+            longest: Length of the longest training episode.
+        """
+        from tandem.envs.episode_budget import default_budget  # imports Gymnasium
 
         at_least("episodes", episodes, 1)
         at_least("max_steps", max_steps, 0)
@@ -145,8 +152,8 @@ class EvaluationEnvs:
         return budget
 
     def catch_up(self, calls: list[EnvironmentCall]) -> None:
-        """Makes those of these calls that the environments have not had. A copy of an object has
-        had them all."""
+        """Make the calls that the environments have not received yet. A copy of an object has
+        received all of them."""
         if self.source is not None or not self._limited:
             self._envs.make_calls(calls[len(self._envs.calls) :])
         elif not self._copies:
@@ -158,8 +165,7 @@ class EvaluationEnvs:
                 self._called[i] = len(calls)
 
     def step(self) -> Environments:
-        """Begins an episode with a random action, to see that there is one, and returns what was
-        stepped."""
+        """Start an episode with a random action to check the environments, and return them."""
         envs: Environments = self._envs
         rng = np.random.default_rng(self._seed)
         envs.step(random_actions(envs.action, envs.n, rng, envs.reset()))
@@ -174,20 +180,29 @@ class EvaluationEnvs:
         noise: Callable[[int, int], Tree] | None = None,
         stopped: Callable[[], bool] | None = None,
     ) -> Played:
-        """Undiscounted returns and lengths of exactly the `episodes` episodes that it is `ready`
-        for, in the order of their numbers; budget: what `ready` returned.
+        """Play exactly `episodes` episodes and return their undiscounted returns and lengths.
 
-        Each episode has its own seed, from (seed, its number); environments take the next number as
-        they get free, and every episode that is begun and has a number below `episodes` is
-        finished: short ones count no more than long ones, and how many environments there are
-        changes nothing for an actor that treats rows alike. A vector is reset by a seed from
-        `seed`; its environments take the next number as they get free, and of those that begin
-        with it at most `episodes` count. One whose episode was cut plays on for nothing until it
-        ends; where none plays for something, all begin anew.
+        Each episode has its own seed, derived from (seed, episode number). A free environment
+        takes the next number, and every started episode with a number below `episodes` is
+        finished. Short episodes therefore count no more than long ones, and the number of
+        environments does not change the result of an actor that treats all rows alike.
 
-        noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
-          actions are deterministic.
-        stopped: asked after each step; EvaluationStopped where it says yes.
+        A vector environment is reset with a single seed derived from `seed`. Its environments take
+        numbers in the same way, and at most `episodes` of the initial ones count. After a cut, an
+        environment continues uncounted until its episode ends; when no environment plays a counted
+        episode, all restart.
+
+        Args:
+            actor: Actor to evaluate.
+            episodes: Number of episodes, as passed to `ready`.
+            budget: Step budget returned by `ready`.
+            action_mode: Conversion from the actor's actions to the environment's.
+            noise: Function of (step, n) that returns the noise [n, ...] for one call of
+                `actor.act`. None: deterministic actions.
+            stopped: Function called before each step; returning true stops the evaluation.
+
+        Raises:
+            EvaluationStopped: `stopped` returned true.
         """
         envs, limited, single = self._envs, self._limited, self.source is None
         convert, n = to_environment(envs.action, action_mode), envs.n
@@ -195,7 +210,7 @@ class EvaluationEnvs:
         agents = envs.extra["rewards"].shape if "rewards" in envs.extra else (0,)
         each, of_agents = np.zeros((n, *agents)), np.zeros((episodes, *agents))
         returns, steps, successes = [0.0] * episodes, [0] * episodes, list[float | None]()
-        numbers = np.arange(n)  # of the episode that each plays; at or above `episodes` it is none
+        numbers = np.arange(n)  # episode number per environment; `episodes` or above: not counted
         obs, initial, begun, cut, left, t = envs.reset(), actor.initial_state(n), n, 0, episodes, 0
         state = initial
         while left:
@@ -216,7 +231,7 @@ class EvaluationEnvs:
                     else:
                         cut += not ended[i]
                     successes.append(one.success.get(i))
-                numbers[i] = episodes  # of nothing, until it begins the next
+                numbers[i] = episodes  # not counted until the next episode begins
                 if ended[i]:
                     numbers[i], begun = begun, begun + 1
                     scores[i], lengths[i], each[i] = 0.0, 0, 0.0
@@ -230,14 +245,14 @@ class EvaluationEnvs:
         return Played(returns, steps, of_agents.tolist() if of_agents.size else [], cut, success)
 
     def close(self) -> None:
-        """Closes what was made. It is made again when needed."""
+        """Close the environments created here. Later evaluations recreate them."""
         vectors = [] if self.source is None else [self.source]
         vectors += [] if self.source is None or self._envs is None else [self._envs]
         owned = [*self._look, *self._owned, *vectors]
         self._kept, self._look, self._owned, self._envs = [], [], [], None
         self._called = []
         for one in owned:
-            with suppress(Exception):  # the scores are there
+            with suppress(Exception):  # the scores are already known
                 one.close()
 
     def _vectorize(self, source: VectorSource, n: int) -> None:
@@ -249,9 +264,9 @@ class EvaluationEnvs:
         self._envs.begin_at(seed)
 
     def _instances(self, n: int) -> list[Any]:
-        """Single environments, up to n of them."""
+        """Return up to n single environments."""
         if self._copies:
-            with suppress(SettingError):  # else the copy before serves
+            with suppress(SettingError):  # if it cannot be copied now, reuse the previous copy
                 fresh = make(separate(self._env))
                 self.close()
                 self._kept, self._owned = [fresh], [fresh]
@@ -259,7 +274,7 @@ class EvaluationEnvs:
             one = make(self._look.pop()) if self._look else make(self._env, self.kwargs)
             free = spare(one)
             if any(parts(free).keys() & parts(other).keys() for other in self._kept):
-                break  # a function that returns the same one each time
+                break  # the factory returns the same environment each time
             self._kept.append(free)
             self._called.append(0)
             if free is not one or not self._is_object:
@@ -270,7 +285,7 @@ class EvaluationEnvs:
 
     def _step_together(self, instances: list[Any], n: int, budget: int) -> None:
         if has_methods(instances[0], "together"):  # functional
-            # by the seed: what beginnings are drawn from, where there is a pool of them
+            # the seed also determines the pool of initial states, if the environment has one
             seed = episode_seed(self._seed, EVALUATION, 0)
             next_seed = self._next_seed
             self._envs = instances[0].together(n, seed, next_seed=next_seed, budget=budget)

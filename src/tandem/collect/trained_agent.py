@@ -1,4 +1,5 @@
-"""A trained agent: it acts. Where all layers of its networks are known it needs no framework."""
+"""Trained agents, which choose actions. They need no framework if all their network layers are
+known."""
 
 from __future__ import annotations
 
@@ -22,11 +23,21 @@ if TYPE_CHECKING:
 
 
 class Agent:
-    """What training gives back and `tandem.load` reads. `networks` are its forward functions by
-    role, without noise on their
-    weights: with `deterministic=False` only actions are drawn, as the algorithm explores.
-    `env_kwargs` are what its Atari game was made with, {} for other environments; `longest` the
-    steps of the longest episode that it was trained in."""
+    """Trained agent, as returned by training and by `tandem.load`.
+
+    With `deterministic=False` only actions are sampled, as in the algorithm's exploration; the
+    weights stay free of noise.
+
+    Args:
+        algorithm: Algorithm class.
+        settings: Settings of the algorithm.
+        observation: Observation spec.
+        action: Action spec.
+        networks: Forward function per role, without noise on the weights.
+        name: Algorithm and environment id, for example "ppo CartPole-v1".
+        env_kwargs: Arguments of the Atari game; {} for other environments.
+        longest: Length of the longest training episode, in steps.
+    """
 
     def __init__(
         self,
@@ -45,9 +56,9 @@ class Agent:
         self.action = action
         self.name = name
         self.networks, self._env_kwargs, self.longest = networks, env_kwargs or {}, longest
-        self.wrappers: list[str] = []  # of its environment, by their names
-        self.origin: dict[str, str] = {}  # of its environment's id, of one that was loaded
-        # raised where names that its file holds would lead to code that nobody vouches for
+        self.wrappers: list[str] = []  # names of its environment's wrappers
+        self.origin: dict[str, str] = {}  # origin of the environment id, for a loaded agent
+        # raised when names in its file would make tandem run untrusted code
         self.distrust: TandemError | None = None
         self._rng = np.random.default_rng()
         self._bind()
@@ -68,9 +79,9 @@ class Agent:
         self._to_environment = to_environment(self.action, mode)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles and copies: networks of known layers travel as plans and arrays, without
-        code; others travel with the classes of their layers, and SettingError says where something
-        in them cannot be pickled."""
+        """Return the state for pickling and copying. Networks of known layers are stored as plans
+        and arrays, without code. Others include the classes of their layers, and a SettingError
+        names the part that cannot be pickled."""
         return {n: v for n, v in vars(self).items() if n not in ("actor", "_to_environment")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -78,14 +89,14 @@ class Agent:
         self._bind()
 
     def __repr__(self) -> str:
-        """As in "Agent(ppo CartPole-v1: observation (4,) float32; action discrete 2, …)"."""
+        """Return, for example, "Agent(ppo CartPole-v1: observation (4,) float32; action …)"."""
         name = self.name or name_of(self.algorithm)
         return f"Agent({name}: {described(self.observation, self.action)})"
 
     @property
     def trained_in(self) -> str:
-        """The id of the environment that it was trained in, or "". CheckpointError where its file
-        was written elsewhere and making that environment may run code."""
+        """Id of the training environment, or "". Raises CheckpointError if the agent's file was
+        written elsewhere and making that environment could run code."""
         if self.distrust is not None:
             raise self.distrust
         env: str = wrapped(self.name.partition(" ")[2], self.wrappers)
@@ -93,7 +104,7 @@ class Agent:
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
-        """The arguments that its environment was made with; errors as of `trained_in`."""
+        """Arguments of the training environment. Raises the same errors as `trained_in`."""
         if self.distrust is not None and self._env_kwargs:
             raise self.distrust
         return self._env_kwargs
@@ -103,18 +114,24 @@ class Agent:
         self._env_kwargs = kwargs
 
     def seed(self, seed: int) -> None:
-        """Fixes what `act(..., deterministic=False)` draws from now on."""
+        """Seed the random generator that samples actions when `deterministic=False`."""
         self._rng = np.random.default_rng(seed)
 
     def act(self, obs: Tree, deterministic: bool = True, action_masks: Any = None) -> Array:
-        """The action for one observation, or actions for a batch [B, ...] of them, as the
-        environment takes them.
+        """Return the action for one observation, or the actions for a batch.
 
-        action_masks: the mask, or masks [B, choices], where it is not an entry of `obs` already.
+        Args:
+            obs: One observation, or a batch [B, ...].
+            deterministic: False samples actions, as in the algorithm's exploration.
+            action_masks: Mask [choices] or masks [B, choices], unless `obs` already contains it.
 
-        Raises SpaceError for observations of another shape than the agent was trained on,
-        NetworkError for a recurrent agent, whose actions depend on more than the current
-        observation; use `predict`.
+        Returns:
+            The action or actions, in the environment's format.
+
+        Raises:
+            SpaceError: The observation's shape differs from the training environment's.
+            NetworkError: The agent is recurrent, so its actions depend on more than the current
+                observation. Use `predict`.
         """
         if self.settings.recurrent:
             raise NetworkError(
@@ -133,16 +150,22 @@ class Agent:
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Array, Any]:
-        """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call
-        before gave back, and is initial where it is None, or where `episode_start` (one or [B]) is
-        true. action_masks: as for `act`."""
+        """Return (actions, state), with the signature of Stable-Baselines3 policies.
+
+        Args:
+            observation: One observation, or a batch [B, ...].
+            state: Recurrent state returned by the previous call; None for the initial state.
+            episode_start: Resets the state to the initial one where true; a single value or [B].
+            deterministic: False samples actions, as in the algorithm's exploration.
+            action_masks: As for `act`.
+        """
         if action_masks is not None:
             inner = observation if isinstance(observation, dict) else {"obs": observation}
             observation = {**inner, MASK: np.asarray(action_masks)}
         return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
     def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
-        """As `predict`, with what the algorithm explores by drawn from `rng`."""
+        """Act as `predict` does, with exploration noise sampled from `rng`."""
         return self._acted(obs, state, None, rng)
 
     def play(
@@ -153,12 +176,15 @@ class Agent:
         max_steps: int = 1000,
         fps: float | None = None,
     ) -> tandem.reports.animation.Animation:
-        """Plays episodes and gives back their pictures: a notebook shows them where the cell ends,
-        `save("play.gif")` or `save("play.mp4")` writes them.
+        """Play episodes and return them as an animation.
 
-        env: a Gymnasium id, an environment made with render_mode="rgb_array", or a callable that
-        makes one; None is the id that the agent was trained in. episodes, seed, max_steps and fps
-        are as `tandem.reports.animation.animate` has them, and so are the errors.
+        A notebook displays the animation as a cell's result. `save("play.gif")` or
+        `save("play.mp4")` writes it to a file. `episodes`, `seed`, `max_steps`, `fps` and the
+        errors are those of `tandem.reports.animation.animate`.
+
+        Args:
+            env: Gymnasium id, environment made with render_mode="rgb_array", or a callable that
+                makes one. None: the training environment.
         """
         film = import_module("tandem.reports.animation").filmed
         return film(self, env, episodes, seed, max_steps, fps)
@@ -180,7 +206,7 @@ class Agent:
         return own, (state if isinstance(after, tuple) else after)
 
     def _state(self, n: int, state: Tree, start: Any) -> Tree:
-        """The state [n, ...] to act on; () for an agent without a memory."""
+        """Return the recurrent state [n, ...] to act on; () for an agent without one."""
         initial = self.actor.initial_state(n)
         if isinstance(initial, tuple) or state is None:
             return initial
@@ -192,13 +218,13 @@ class Agent:
             )
         if start is None:
             return state
-        begun = np.reshape(start, (-1, *[1] * (initial.ndim - 1)))  # a team's state is [B, A, S]
+        begun = np.reshape(start, (-1, *[1] * (initial.ndim - 1)))  # teams have states [B, A, S]
         return np.where(begun, initial, state)
 
 
 def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
-    """Observations of that Spec as [B, ...], and whether there was just one. SpaceError for those
-    of another shape."""
+    """Return observations as a batch [B, ...], and whether it was a single one. Raises SpaceError
+    if their shape does not match the spec."""
     if not isinstance(observation, dict):
         return _rows("", obs, observation)
     if MASK in observation and not (isinstance(obs, dict) and MASK in obs):
@@ -208,7 +234,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
             "give it, as in agent.act(obs, action_masks=env.get_wrapper_attr('action_masks')()).",
         )
     flat = _flat(obs, observation)
-    # texts are left out of a Spec, too
+    # a Spec does not contain text entries
     flat = {k: x for k, x in flat.items() if k in observation or np.asarray(x).dtype.kind != "U"}
     if set(flat) != set(observation):
         raise SpaceError(
@@ -254,7 +280,7 @@ def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
 
 
 def _flat(obs: Tree, observation: dict[str, Leaf], before: str | None = None) -> dict[str, Any]:
-    """One dict of all entries, by the names that a Spec gives them; "" may be one."""
+    """Flatten nested entries into one dict, keyed by their names in the Spec ("" is possible)."""
     if before in observation or not isinstance(obs, (dict, tuple)):
         return {before or "": obs}
     entries = obs.items() if isinstance(obs, dict) else enumerate(obs)

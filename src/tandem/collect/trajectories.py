@@ -1,4 +1,4 @@
-"""Trajectories: built step by step, joined, split, and packed as named arrays."""
+"""Building, joining, splitting and packing of trajectories."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tandem.errors import NetworkError
 from tandem.types import Array, Cuts, EpisodeResult, Trajectory, Tree, leaves, tree_map
 
 ROWS = ("obs", "action", "reward", "discount", "last", "valid", "extra")  # [T, N, ...] each
-PLAIN = ("action", "reward", "discount", "last", "valid")  # those of them that are one array
+PLAIN = ("action", "reward", "discount", "last", "valid")  # fields that are a single array
 
 
 class TrajectoryBuilder:
-    """The arrays of one trajectory, new each time: JAX may go on reading the last one's memory.
+    """Builder of one trajectory in new arrays, since JAX may still read the memory of the last one.
 
-    obs: one observation [N, ...], for its shapes and dtypes. Where parts of it are tensors, they
-    stay that, and are put together at the end."""
+    obs: an observation [N, ...], for its shapes and dtypes. Tensors in it stay tensors and are
+    stacked at the end."""
 
     def __init__(self, steps: int, environments: Environments, obs: Tree) -> None:
         self.steps, self.n, self.leaf = steps, environments.n, environments.action
@@ -32,8 +32,7 @@ class TrajectoryBuilder:
         self.extra: dict[str, Array] = {}
 
     def put(self, t: int, obs: Tree, action: Array, extra: dict[str, Array]) -> Array:
-        """Stores row t. Returns the action in the dtype it is stored in, which is the one to
-        take."""
+        """Store row t and return its action in the stored dtype, the one to step with."""
         if t == 0:
             self._allocate_extra(action, extra)
         if isinstance(self.obs, dict):
@@ -54,7 +53,7 @@ class TrajectoryBuilder:
     def trajectory(
         self, rows: list[Step], final: list[tuple[int, int, Tree]], gamma: float
     ) -> Trajectory:
-        """The whole of it, without recurrent state. rows: what the environments returned, one a
+        """Return the trajectory, without recurrent state. rows: the environments' result of each
         step. final: (t, environment, last observation) of each episode that was cut or ended."""
         self.obs = tree_map(lambda x: stacked(x) if isinstance(x, list) else x, self.obs)
         terminated = np.array([row.terminated for row in rows], np.bool_)
@@ -78,8 +77,8 @@ class TrajectoryBuilder:
         return Cuts(t, env, tree_map(lambda x: x[:0, 0], self.obs))
 
     def _allocate_extra(self, action: Array, extra: dict[str, Array]) -> None:
-        """Arrays for what the actor returned with its first actions. NetworkError where it did not
-        return a row for each environment."""
+        """Allocate arrays for the actor's extra outputs. Raises NetworkError if the actor did not
+        return one row per environment."""
         for name, value, shape in (
             ("action", action, self.action.shape[1:]),
             *((k, v, (self.n,)) for k, v in extra.items()),
@@ -101,12 +100,12 @@ class TrajectoryBuilder:
 
 
 def map_rows(trajectory: Trajectory, f: Callable[[Array], Array]) -> dict[str, Tree]:
-    """`f` of all arrays that have a row for each step, by field."""
+    """Apply `f` to all arrays with one row per step; return the results by field."""
     return {name: tree_map(f, getattr(trajectory, name)) for name in ROWS}
 
 
 def pad(trajectory: Trajectory, missing: int) -> Trajectory:
-    """With so many rows at its end that are not valid."""
+    """Append `missing` invalid rows."""
 
     def longer(x: Array) -> Array:
         return np.concatenate([x, np.repeat(x[-1:], missing, 0)])
@@ -121,8 +120,8 @@ def pad(trajectory: Trajectory, missing: int) -> Trajectory:
 
 
 def join_environments(blocks: list[Trajectory], firsts: Iterable[int]) -> Trajectory:
-    """Trajectories of the same steps, [T, n_i, ...], as one [T, sum of n_i, ...] in new arrays;
-    `firsts` are the numbers of their first environments."""
+    """Join trajectories [T, n_i, ...] of the same steps into one [T, sum of n_i, ...] in new
+    arrays. `firsts` are the indices of their first environments."""
     if len(blocks) == 1:
         return tree_map(np.array, blocks[0])
 
@@ -153,7 +152,7 @@ def join_environments(blocks: list[Trajectory], firsts: Iterable[int]) -> Trajec
 
 
 def split_environments(trajectory: Trajectory) -> list[Trajectory]:
-    """[T, N, ...] as N trajectories [T, 1, ...]."""
+    """Split a trajectory [T, N, ...] into N trajectories [T, 1, ...]."""
     cuts = trajectory.cuts
 
     def one(i: int) -> Trajectory:
@@ -173,8 +172,8 @@ def split_environments(trajectory: Trajectory) -> list[Trajectory]:
 
 
 def split_steps(trajectory: Trajectory, steps: int) -> list[Trajectory]:
-    """[T, N, ...] as trajectories of `steps` steps after one another; an episode goes on from one
-    to the next."""
+    """Split a trajectory [T, N, ...] into consecutive ones of `steps` steps. Episodes continue from
+    one to the next."""
     total, cuts = len(trajectory.reward), trajectory.cuts
 
     def one(low: int) -> Trajectory:
@@ -196,23 +195,23 @@ def split_steps(trajectory: Trajectory, steps: int) -> list[Trajectory]:
 
 
 class EndedEpisode(NamedTuple):
-    """An episode that ended in a block of steps, and after which of its rows."""
+    """Episode that ended in a block, with the index of its last row."""
 
     t: int
     episode: EpisodeResult
 
 
 def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[EndedEpisode]:
-    """Episodes from their JSON data."""
+    """Read ended episodes from JSON data."""
     return [EndedEpisode(t, EpisodeResult(*episode)) for t, episode in episodes]
 
 
 class BlockInfo(NamedTuple):
-    """What has to be known of a trajectory beside its packed arrays."""
+    """Metadata that `unpack` needs in addition to the packed arrays."""
 
     steps: int
     cuts: int
-    extra: tuple[str, ...]  # what the actor left beside its actions
+    extra: tuple[str, ...]  # names of the actor's extra outputs
     recurrent: bool
     episodes: list[EndedEpisode]
 
@@ -223,13 +222,13 @@ class BlockInfo(NamedTuple):
 
     @classmethod
     def read(cls, data: Iterable[object]) -> BlockInfo:
-        """A block's info from its JSON data."""
+        """Read a block's metadata from JSON data."""
         steps, cuts, extra, recurrent, episodes = data
         return cls(steps, cuts, tuple(extra), recurrent, read_ended(episodes))  # type: ignore[arg-type]
 
 
 def pack(block: Trajectory) -> dict[str, Array]:
-    """A trajectory's arrays by name; `unpack` is the way back."""
+    """Return a trajectory's arrays by name. `unpack` is the inverse."""
     arrays: dict[str, Array] = {name: getattr(block, name) for name in PLAIN}
     arrays |= {f"extra/{name}": x for name, x in block.extra.items()}
     arrays |= {"cut_t": block.cuts.t, "cut_env": block.cuts.env}
@@ -245,8 +244,8 @@ def pack(block: Trajectory) -> dict[str, Array]:
 
 
 def unpack(arrays: Mapping[str, Array], info: BlockInfo, obs: Tree, state: Tree) -> Trajectory:
-    """The trajectory, as views of the arrays, which may be longer than it is. obs, state: trees of
-    any leaves, for their structure."""
+    """Return the trajectory as views of the arrays, which may be longer. obs, state: trees that
+    provide the structure; their leaves are ignored."""
 
     def tree(like: Tree, name: str, end: int | None) -> Tree:
         numbers = itertools.count()
