@@ -1,5 +1,6 @@
-"""Data sets of episodes, as Minari stores them: `record` writes them from any agent, `load` reads
-them.
+"""Data sets of episodes in Minari's format.
+
+`record` writes them from any agent, `load` reads them.
 
     data = tandem.datasets.load("cartpole/ppo-v0")
     for episode in data:

@@ -1,4 +1,4 @@
-"""Where data sets are: a folder, or an id in Minari's own place."""
+"""Locations of data sets: a folder, or an id in Minari's data directory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from types import ModuleType
 
 from tandem.errors import SettingError, needs
 
-ID = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")  # as in cartpole/ppo-v0
+ID = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")  # for example cartpole/ppo-v0
 DATA, METADATA = "data", "metadata.json"
 
 
 def library() -> ModuleType:
-    """Minari. EngineError where it, or what it stores by, is not installed."""
+    """Return the `minari` module. Raises EngineError if Minari or h5py is not installed."""
     with needs("Minari", "and h5py to store episodes", "pip install 'tandem-rl[data]'."):
         import h5py  # noqa: F401
         import minari
@@ -22,14 +22,14 @@ def library() -> ModuleType:
 
 
 def is_id(name: str) -> bool:
-    """Whether this is the name of a data set in Minari's place, and no path: it ends in -v0, or
-    another number, and does not begin with a dot, a slash or a tilde."""
-    of_one_letter = len(name.rpartition("/")[0]) == 1  # a namespace, which Minari does not take
+    """Return true for an id in Minari's data directory, as opposed to a path. An id ends in a
+    version such as -v0 and does not begin with a dot, slash or tilde."""
+    of_one_letter = len(name.rpartition("/")[0]) == 1  # Minari rejects such a namespace
     return ID.fullmatch(name) is not None and not of_one_letter
 
 
 def as_name(what: str, value: object) -> str:
-    """The path or the id of a data set, as text. SettingError for anything else."""
+    """Return the path or id of a data set as text. Raises SettingError for anything else."""
     if not isinstance(value, str | Path) or not str(value):
         raise SettingError(
             f"{what}={value!r}.",
@@ -40,8 +40,8 @@ def as_name(what: str, value: object) -> str:
 
 
 def place_of(name: str) -> Path:
-    """The folder of a data set of this id or path; absolute, since Minari counts the bytes of no
-    other."""
+    """Return the folder of a data set by id or path. It is absolute, since Minari reports sizes
+    only for absolute paths."""
     if not is_id(name):
         return Path(name).expanduser().absolute()
     library()
@@ -51,7 +51,7 @@ def place_of(name: str) -> Path:
 
 
 def id_of(name: str) -> str:
-    """The id of a data set: of one in a folder its name, with a version."""
+    """Return the id of a data set; for a folder, its name with a version."""
     if is_id(name):
         return name
     plain = re.sub(r"[^-\w]+", "-", Path(name).expanduser().resolve().name).strip("-") or "data"

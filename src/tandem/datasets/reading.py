@@ -1,4 +1,4 @@
-"""Reading data sets: episodes as arrays."""
+"""Reading of data sets: episodes as arrays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,19 @@ from tandem.types import Array, JSONDict, Tree, leaves
 
 @dataclass(frozen=True)
 class Episode:
-    """One episode of T steps. What has the structure of a Dict or Tuple of its space has it here
-    too, with arrays as its leaves.
+    """One episode of T steps.
 
-    observations: [T + 1, ...], the last one after the last step. actions: [T, ...]. rewards: [T]
-    float64. terminations, truncations: [T] bool, of which at most the last ones are true: the
-    environment ended the episode, or a limit of steps did. seed: what the environment was reset
-    by, None where it is not known. infos: what else the data set has, by name.
+    Observations and actions of Dict and Tuple spaces keep that structure, with arrays as leaves.
+
+    Attributes:
+        number: Index of the episode in the data set.
+        observations: [T + 1, ...]; the last one follows the last step.
+        actions: [T, ...].
+        rewards: [T] float64.
+        terminations: [T] bool; only the last can be true, if the environment ended the episode.
+        truncations: [T] bool; only the last can be true, if a step limit ended the episode.
+        seed: Seed of the environment's reset; None if unknown.
+        infos: Other data of the episode, by name.
     """
 
     number: int
@@ -42,12 +48,12 @@ class Episode:
 
     @property
     def score(self) -> float:
-        """The sum of the rewards, undiscounted."""
+        """Undiscounted sum of the rewards."""
         return float(np.sum(self.rewards))
 
     @property
     def ended(self) -> str:
-        """How: "terminated", "truncated", or "" where the data set stops before it does."""
+        """How the episode ended: "terminated", "truncated", or "" if the data set stops earlier."""
         if len(self) and self.terminations[-1]:
             return "terminated"
         return "truncated" if len(self) and self.truncations[-1] else ""
@@ -58,11 +64,16 @@ class Episode:
 
 
 class Dataset:
-    """Episodes on the disk, each read when it is asked for: `data[0]`, `for episode in data`.
+    """Data set of episodes on disk, read lazily: `data[0]`, `for episode in data`.
 
-    name: its id. path: its folder. metadata: what it says of itself; of one that tandem recorded,
-    `metadata["tandem"]` has the algorithm, the seeds, the commands and the versions.
-    observation_space, action_space: Gymnasium's. minari: Minari's own object of it.
+    Attributes:
+        name: Id of the data set.
+        path: Folder of the data set.
+        metadata: Metadata of the data set. For recordings by tandem, `metadata["tandem"]` holds
+            the algorithm, seeds, commands and versions.
+        observation_space: Gymnasium observation space.
+        action_space: Gymnasium action space.
+        minari: The underlying `MinariDataset`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,16 +89,16 @@ class Dataset:
         self.action_space = self.minari.action_space
 
     def __len__(self) -> int:
-        """How many episodes it has."""
+        """Return the number of episodes."""
         return int(self.minari.total_episodes)
 
     @property
     def steps(self) -> int:
-        """How many steps all episodes have together."""
+        """Total number of steps of all episodes."""
         return int(self.minari.total_steps)
 
     def __getitem__(self, number: int) -> Episode:
-        """An episode; -1 is the last one. IndexError where there is no such one."""
+        """Return an episode by index; -1 is the last. Raises IndexError if it does not exist."""
         at = range(len(self))[number]
         return next(self._read([at]))
 
@@ -113,7 +124,7 @@ class Dataset:
             yield episode
 
     def _expect_whole(self, episode: Episode) -> None:
-        """RunFolderError for arrays that are not of one length."""
+        """Raise RunFolderError if the arrays' lengths do not match."""
         steps = len(episode)
         found = {len(x) for x in (episode.terminations, episode.truncations)}
         found |= {len(x) for x in leaves(episode.actions)}
@@ -130,7 +141,7 @@ class Dataset:
         return f"Dataset({self.name}: {len(self):,} episodes, {self.steps:,} steps; {self.path})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what it is."""
+        """Return an HTML table for notebooks."""
         rows = {
             "data set": self.name,
             "episodes": f"{len(self):,}",
@@ -143,12 +154,18 @@ class Dataset:
 
 
 def load(name: str | Path, *, download: bool = True) -> Dataset:
-    """A data set of episodes, by the folder it is in, or by its id in Minari's place
-    ("cartpole/ppo-v0", or "D4RL/pointmaze/umaze-v2" of those that others share).
+    """Load a data set of episodes. Loading runs no code from it.
 
-    download: fetches an id that is not here, where there is a network. Reading runs no code from
-    it. Raises UnknownNameError where there is none, HubError where it cannot be fetched,
-    RunFolderError for a damaged one, EngineError without Minari.
+    Args:
+        name: Folder of the data set, or its id in Minari's data directory, such as
+            "cartpole/ppo-v0", or "D4RL/pointmaze/umaze-v2" for a shared one.
+        download: Fetch an id that is missing locally.
+
+    Raises:
+        UnknownNameError: There is no such data set.
+        HubError: The data set cannot be fetched.
+        RunFolderError: The data set is damaged.
+        EngineError: Minari is not installed.
     """
     minari, name = library(), as_name("name", name)
     folder = Path(name).expanduser()
@@ -186,7 +203,7 @@ def _opened(folder: Path) -> Dataset:
 def _fetch(minari: Any, name: str) -> None:
     log = logging.getLogger("huggingface_hub")
     before = log.level
-    log.setLevel(logging.ERROR)  # what it tries again without a network is said once, below
+    log.setLevel(logging.ERROR)  # its retries without a network are reported once, below
     try:
         minari.download_dataset(name)
     except ImportError as error:
@@ -195,7 +212,7 @@ def _fetch(minari: Any, name: str) -> None:
             "the packages that fetch data sets",
             "pip install 'tandem-rl[data]'.",
         ) from error
-    except Exception as error:  # of Minari's remotes, each of which has its own
+    except Exception as error:  # each of Minari's remotes raises its own types
         close = nearest(name, minari.list_local_datasets())
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise HubError(

@@ -1,4 +1,4 @@
-"""Writing data sets: an agent plays, and each episode goes to the disk when it has ended."""
+"""Writing of data sets: an agent plays, and each episode is written to disk when it ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tandem.version import __version__
 
 
 class RecordingSource(NamedTuple):
-    """Who plays, in what, and what is known of the training."""
+    """Agent and environment of a recording, with the training configuration if known."""
 
     agent: Any
     env: EnvLike
@@ -53,26 +53,30 @@ def record(
     deterministic: bool = True,
     max_steps: int = 0,
 ) -> Dataset:
-    """Plays episodes and writes them as a data set of Minari's.
+    """Play episodes and write them as a Minari data set.
 
-    agent: an `Agent`; the folder of a run or one of its checkpoints; or whatever has
-    `predict(observation, state, episode_start, deterministic)`, as models of Stable-Baselines3
-    have.
-    out: a new folder, or an id in Minari's place, as in "cartpole/ppo-v0".
-    env: as `tandem.evaluate` takes it; None is what the agent was trained in.
-    episodes, seed, max_steps: as in `tandem.evaluate`: the same seed gives the same episodes. One
-    that is cut by `max_steps` counts as truncated.
-    deterministic: False draws actions as the algorithm explores; each episode has its own
-    generator, so that how many there are changes none of them.
+    Environments are stepped one at a time: batched matrix products round differently, and the data
+    should not depend on the batch size. Images are stored losslessly. The metadata contains the
+    algorithm, seeds, versions, and the commands that retrain the agent and repeat the recording.
+    On errors, no files are left behind.
 
-    The environments are stepped one at a time: a product of several rows is rounded otherwise than
-    that of one, and data should not depend on how many there were. Pictures are stored without
-    loss. The metadata has algorithm, seeds, versions, and the commands that train the agent and
-    record it again.
+    Args:
+        agent: An `Agent`, the folder of a run, one of its checkpoints, or any object with
+            `predict(observation, state, episode_start, deterministic)`, such as a
+            Stable-Baselines3 model.
+        out: New folder, or an id in Minari's data directory, such as "cartpole/ppo-v0".
+        env: As for `tandem.evaluate`. None: the training environment.
+        episodes: Number of episodes.
+        seed: As for `tandem.evaluate`; the same seed gives the same episodes.
+        deterministic: False samples actions, as in the algorithm's exploration. Each episode has
+            its own generator, so the number of episodes changes none of them.
+        max_steps: As for `tandem.evaluate`. An episode cut by it counts as truncated.
 
-    Raises RunFolderError where there is something at `out`, SpaceError for spaces that Minari
-    cannot store and for teams, SettingError for an agent without an environment, EngineError
-    without Minari; then nothing is left behind.
+    Raises:
+        RunFolderError: `out` exists and is not empty.
+        SpaceError: Minari cannot store the spaces, or the environment is a team.
+        SettingError: The agent has no known environment.
+        EngineError: Minari is not installed.
     """
     library()
     return recorded(_source(agent, env), out, episodes, seed, deterministic, max_steps)
@@ -86,7 +90,7 @@ def recorded(
     deterministic: bool,
     max_steps: int,
 ) -> Dataset:
-    """As `record`, of a `RecordingSource`."""
+    """Record as `record` does, from a `RecordingSource`."""
     name = as_name("out", out)
     name = name if is_id(name) else str(place_of(name))
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
@@ -143,7 +147,7 @@ def _source(agent: Any, env: EnvLike) -> RecordingSource:
 
 
 def expect_storable(env: Any) -> None:
-    """SpaceError for what Minari cannot store: teams, and spaces that it has no place for."""
+    """Raise SpaceError for environments that Minari cannot store: teams and unsupported spaces."""
     from minari.serialization import deserialize_space, serialize_space
 
     if hasattr(env.unwrapped, "rewards_space"):
@@ -176,7 +180,7 @@ def expect_storable(env: Any) -> None:
 
 
 def _keys(space: Any) -> Iterator[Any]:
-    """The names of all entries of a space, within one another."""
+    """Yield the names of all entries of a space, including nested ones."""
     inner = getattr(space, "spaces", None)
     if isinstance(inner, dict):
         yield from inner
@@ -185,11 +189,12 @@ def _keys(space: Any) -> Iterator[Any]:
 
 
 def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
-    """An episode, as Minari takes it. rng: draws the actions; None for the agent's best ones."""
+    """Play an episode and return it as Minari's buffer. rng: samples the actions; None for
+    deterministic actions."""
     from minari.data_collector import EpisodeBuffer
 
     obs, _ = reset(env, seed=seed)
-    # copies: the environment may write the next observation into this one, or into its action
+    # copies, since the environment may overwrite its observation or the action
     seen, actions, state, over = [deepcopy(obs)], list[Any](), None, False
     rewards, ends, cuts = list[float](), list[bool](), list[bool]()
     while not over:
@@ -218,8 +223,7 @@ def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
 
 
 def stacked(space: Any, values: list[Any]) -> Any:
-    """Observations or actions [K] of a space as arrays [K, ...], with its Dicts and Tuples as
-    these."""
+    """Stack K observations or actions of a space into arrays [K, ...], keeping Dicts and Tuples."""
     inner = getattr(space, "spaces", None)
     if isinstance(inner, dict):
         return {key: stacked(each, [v[key] for v in values]) for key, each in inner.items()}
@@ -233,7 +237,8 @@ def stacked(space: Any, values: list[Any]) -> Any:
 
 @contextmanager
 def _written(name: str, env: Any, source: RecordingSource, given: JSONDict) -> Iterator[Any]:
-    """Minari's storage at a place of its own; put where it belongs at the end, or removed."""
+    """Yield Minari's storage in a temporary folder, which is moved to its final place at the end,
+    or removed on an error."""
     minari, folder = library(), place_of(name)
     from minari.dataset.minari_storage import MinariStorage
 
@@ -246,7 +251,7 @@ def _written(name: str, env: Any, source: RecordingSource, given: JSONDict) -> I
     try:
         with writing(folder), warnings.catch_warnings():
             part.mkdir()
-            warnings.simplefilter("ignore")  # of what is left out of its metadata
+            warnings.simplefilter("ignore")  # about missing metadata
             storage = MinariStorage.new(
                 part / DATA,
                 observation_space=env.observation_space,
@@ -266,14 +271,14 @@ def _written(name: str, env: Any, source: RecordingSource, given: JSONDict) -> I
 
 
 def _spec(env: Any) -> Any:
-    """How Gymnasium makes the environment again; None where it does not know."""
+    """Return the spec from which Gymnasium can recreate the environment; None if there is none."""
     for each in (env.env, env.unwrapped):
         try:
             spec = each.spec
             if spec is not None:
                 type(spec).from_json(spec.to_json())
                 return spec
-        except Exception:  # of a wrapper or an argument that cannot be written down
+        except Exception:  # a wrapper or argument that cannot be serialized
             continue
     return None
 
@@ -310,7 +315,7 @@ def _metadata(minari: Any, name: str, source: RecordingSource, given: JSONDict) 
 
 
 def _register(minari: Any, name: str) -> None:
-    """Minari knows the folders above an id as namespaces."""
+    """Register the folders above an id as namespaces of Minari."""
     space = name.rpartition("/")[0]
     if is_id(name) and space and space not in minari.namespace.list_local_namespaces():
         minari.namespace.create_namespace(space)

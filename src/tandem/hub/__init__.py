@@ -1,4 +1,4 @@
-"""Sharing runs by the Hugging Face hub: `tandem.push` and `tandem.pull`."""
+"""Sharing of runs on the Hugging Face Hub: `tandem.push` and `tandem.pull`."""
 
 from __future__ import annotations
 

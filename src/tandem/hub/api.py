@@ -1,4 +1,4 @@
-"""The hub's own library, imported when it is needed, and its errors in our words."""
+"""Lazy import of `huggingface_hub`, and translation of its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandem.version import __version__
 
 
 def library() -> Any:
-    """huggingface_hub. EngineError where it is not installed."""
+    """Return the `huggingface_hub` module. Raises EngineError if it is not installed."""
     with needs("huggingface_hub", "to share runs", "pip install 'tandem-rl[hub]'."):
         import huggingface_hub
         import huggingface_hub.errors  # noqa: F401
@@ -21,7 +21,7 @@ def library() -> Any:
 
 
 def client() -> Any:
-    """What speaks to the hub, at HF_ENDPOINT where that is set."""
+    """Return a client of the Hub, at HF_ENDPOINT if that is set."""
     return library().HfApi(
         endpoint=os.environ.get("HF_ENDPOINT") or None,
         library_name="tandem-rl",
@@ -30,7 +30,7 @@ def client() -> Any:
 
 
 def expect_token() -> None:
-    """HubError where nobody is logged in."""
+    """Raise HubError if no user is logged in."""
     if library().get_token() is None:
         raise HubError(
             "no Hugging Face token was found.",
@@ -41,8 +41,8 @@ def expect_token() -> None:
 
 @contextmanager
 def told(repo: str, revision: str | None = None) -> Iterator[None]:
-    """What the hub's library raises meanwhile, as an error of ours: SettingError for a name that
-    no repository can have, HubError for all else."""
+    """Convert errors of `huggingface_hub` raised in the block: SettingError for an invalid
+    repository name, HubError for everything else."""
     errors = library().errors
     try:
         yield
@@ -79,7 +79,7 @@ def told(repo: str, revision: str | None = None) -> Iterator[None]:
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         raise _unreachable(error) from error
-    except errors.HfHubHTTPError.__bases__[0] as error:  # of the HTTP library that it uses
+    except errors.HfHubHTTPError.__bases__[0] as error:  # base class from its HTTP library
         raise _unreachable(error) from error
 
 
@@ -93,6 +93,6 @@ def _unreachable(error: BaseException) -> HubError:
 
 
 def _first(error: BaseException) -> str:
-    """The first line of its message that says something."""
+    """Return the first non-empty line of the error message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__

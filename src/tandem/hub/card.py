@@ -1,5 +1,4 @@
-"""The model card of a run: README.md of its repository, for people, and its metadata, for the
-hub."""
+"""Model card of a run: the repository's README.md with metadata for the Hub."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from tandem.runs.folder import Run, describe
 from tandem.types import JSONDict
 
 TAGS = ("deep-reinforcement-learning", "reinforcement-learning", "tandem-rl")
-OWN = {  # what whoever loads the agent has to bring, by the entry of config.json that says so
+OWN = {  # what a user must provide to load the agent, by entry of config.json
     "own_network": "`network=`, the network that it was trained with",
     "own_env": "the environment, which a program made",
 }
 
 
 def metadata(config: JSONDict, result: JSONDict) -> str:
-    """The YAML of a card: what the hub sorts and lists by, the score as its model-index wants it
-    for reinforcement learning."""
+    """Return the YAML header of a card: the fields that the Hub indexes, and the score in its
+    model-index format for reinforcement learning."""
     hub, env, algorithm = library(), str(config["env"]), str(config["algorithm"])
     results: list[Any] = []
     if (mean := result.get("eval_mean")) is not None:
@@ -49,7 +48,7 @@ def metadata(config: JSONDict, result: JSONDict) -> str:
 
 
 def card(run: Run, repo: str, files: Sequence[str]) -> str:
-    """README.md of a run. files: the names of those beside it."""
+    """Return the README.md of a run. files: names of the other files in the repository."""
     config, result = run.config, run.result
     title = describe(run, ("algorithm", "env", "framework"))
     parts = [f"---\n{metadata(config, result)}\n---\n", f"# {title}\n", _outcome(run)]

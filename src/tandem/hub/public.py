@@ -1,5 +1,5 @@
-"""What of a run may be seen by others: its files without paths of a machine, addresses and names
-of other services."""
+"""Removal of local paths, addresses and names of other services from a run's files before
+sharing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tandem.runs import checkpoint
 from tandem.runs.checkpoint_dir import INDEX
 from tandem.types import JSONDict
 
-OF_ONE_MACHINE = ("cluster", "wandb", "mlflow")  # options that would lead another's run elsewhere
+OF_ONE_MACHINE = ("cluster", "wandb", "mlflow")  # options that point to the author's services
 NEEDED = ("format", "config", "observation", "observation_space", "action", "plans")  # for acting
-# absolute paths of at least two parts, or of a drive, and of a home
+# absolute paths with at least two parts, on a drive, or in a home directory
 PATH = re.compile(r"(?<![\w:/.~])~?(?:/[^\s/'\",;:()]+){2,}/?|(?<!\w)[A-Za-z]:[\\/][^\s'\",;()]+")
 
 
 class Cleaner:
-    """Copies JSON data without what only its machine should know. `changed` has the names of what
-    was made shorter."""
+    """Copier of JSON data that removes private information. `changed` holds the names of the
+    shortened entries."""
 
     def __init__(self) -> None:
         self.changed: set[str] = set()
 
     def config(self, config: JSONDict) -> JSONDict:
-        """config.json, or what a checkpoint has of it."""
+        """Clean config.json, or a checkpoint's copy of it."""
         copy: JSONDict = self.any(config)
         options, versions = dict(copy.get("options", {})), dict(copy.get("versions", {}))
         copy.pop("signature", None)
@@ -41,7 +41,7 @@ class Cleaner:
         return copy | {"options": options, "versions": _versions(versions)}
 
     def any(self, value: Any, name: str = "") -> Any:
-        """Data with the last part of each absolute path instead of the path."""
+        """Replace each absolute path in the data by its last part."""
         if isinstance(value, Mapping):
             at = f"{name}." if name else ""
             return {self._text(k, name): self.any(v, f"{at}{k}") for k, v in value.items()}
@@ -57,15 +57,15 @@ class Cleaner:
 
 
 def _versions(versions: JSONDict) -> JSONDict:
-    """Of the system its name alone: the rest tells of the machine."""
+    """Reduce the platform to the name of the operating system; the rest identifies the machine."""
     if "platform" in versions:
         versions["platform"] = str(versions["platform"]).partition("-")[0]
     return versions
 
 
 def copy_checkpoint(source: Path, target: Path, whole: bool, clean: Cleaner) -> None:
-    """A checkpoint for others: whole, as a resumption needs it, or what acting needs alone.
-    CheckpointError where it cannot be read or written."""
+    """Copy a checkpoint for sharing: whole, for resuming, or only the parts that acting needs.
+    Raises CheckpointError if it cannot be read or written."""
     data = checkpoint.read(source).data
     config = clean.config(data["config"])
     if whole:

@@ -1,5 +1,5 @@
-"""`tandem.pull`: a run out of a repository of the hub. Nothing in it is trusted: a few names are
-fetched, their sizes are bounded, and no file is one that runs code when it is loaded."""
+"""`tandem.pull`: download of a run from the Hub. The repository is not trusted: only known file
+names are fetched, sizes are limited, and files that can run code on loading are rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tandem.runs.atomic_files import writing
 from tandem.runs.folder import new_folder
 from tandem.settings import as_path
 
-# what is fetched, where it is there: all that `push` sends
+# the files to fetch if present: everything that `push` uploads
 NAMES = (
     "README.md",
     "config.json",
@@ -30,7 +30,7 @@ NAMES = (
     "checkpoints/last.zip",
 )
 MAX_GB = 2.0  # of all files together
-# files that run code when somebody loads them, or may
+# files that run code when loaded, or may do so
 RUNS_CODE = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill", ".npy", ".npz"}
 RUNS_CODE |= {".h5", ".keras", ".py", ".pyc", ".so", ".dll", ".dylib", ".sh", ".exe", ".bat"}
 ODD = re.compile(r"(^|/)(\.\.?|)(/|$)|[\\:\x00-\x1f]")
@@ -44,17 +44,27 @@ def pull(
     revision: str | None = None,
     max_gb: float = MAX_GB,
 ) -> Path:
-    """Fetches a run that `push` has put on the hub; gives back its folder, which `tandem.load`,
-    `tandem evaluate`, `watch`, `report` and `plot` take, and, where it was pushed as resumable,
-    `tandem train --resume`.
+    """Download a run that was uploaded with `push`.
 
-    out: a new folder; None is runs/NAME. revision: a branch, a tag or a commit. max_gb: the most
-    that all files together may have, in gigabytes.
+    The returned folder works with `tandem.load` and with `tandem evaluate`, `watch`, `report` and
+    `plot`. A run pushed as resumable also works with `tandem train --resume`. On errors, no files
+    are left behind.
 
-    Raises RunFolderError where `out` is not new, SettingError for a name that no repository can
-    have, EngineError without huggingface_hub, and HubError: where the hub cannot be reached, there
-    is no such repository or revision, or what is in it is no run, too large, or not safe. Then
-    nothing is left behind.
+    Args:
+        repo: Repository, as "user/name".
+        out: New folder. None: runs/NAME.
+        revision: Branch, tag or commit.
+        max_gb: Maximum total size of the files, in gigabytes.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        RunFolderError: `out` exists.
+        SettingError: The repository name is invalid.
+        EngineError: huggingface_hub is not installed.
+        HubError: The Hub cannot be reached, the repository or revision does not exist, or its
+            contents are not a run, too large, or unsafe.
     """
     if not max_gb > 0:
         raise SettingError(f"max_gb={max_gb!r}.", "a number above 0", f"try max_gb={MAX_GB}.")
@@ -86,8 +96,8 @@ def pull(
 
 
 def checked(repo: str, sizes: dict[str, int | None], max_gb: float) -> list[str]:
-    """The names to fetch, of those that a repository has. HubError where it is not safe, too large
-    or no run."""
+    """Return the names of the repository's files to fetch. Raises HubError if the repository is
+    unsafe, too large or not a run."""
     if odd := [name for name in sizes if ODD.search(name)]:
         raise _unsafe(repo, f"a file with an unexpected name: {odd[0]!r}")
     if bad := [n for n in sizes if PurePosixPath(n).suffix.lower() in RUNS_CODE]:
@@ -113,8 +123,8 @@ def checked(repo: str, sizes: dict[str, int | None], max_gb: float) -> list[str]
 
 
 def _check_files(repo: str, place: Path, names: list[str], max_gb: float) -> None:
-    """HubError where what came is not what was listed, or a checkpoint has more in it than JSON and
-    safetensors."""
+    """Raise HubError if the downloaded files differ from the listing, or if a checkpoint contains
+    more than JSON and safetensors."""
     total = 0
     for name in names:
         file = place / name
@@ -132,7 +142,7 @@ def _check_files(repo: str, place: Path, names: list[str], max_gb: float) -> Non
 
 
 def _check_zip(repo: str, name: str, file: Path) -> None:
-    """HubError for a checkpoint that has more in it than JSON and safetensors, as they are."""
+    """Raise HubError if a checkpoint contains more than uncompressed JSON and safetensors."""
     try:
         with zipfile.ZipFile(file) as opened:
             members: list[Any] = opened.infolist()

@@ -1,4 +1,4 @@
-"""`tandem.push`: a run's folder as a repository of the hub."""
+"""`tandem.push`: upload of a run to the Hub."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tandem.settings import as_path
 
 PICTURES = ("curve.png", "animation.gif")
 TEMPORARY = "free some space there, or set TMPDIR to another folder."
-VIDEO = "replay.mp4"  # what the hub shows beside a card
+VIDEO = "replay.mp4"  # the Hub shows it next to the card
 
 
 class Pushed(NamedTuple):
-    """Where a run is now. files: what was sent; changed: what was made shorter, since it told of
-    the machine."""
+    """Result of `push`. files: names of the uploaded files; changed: names of entries that were
+    shortened because they identified the machine."""
 
     url: str
     repo: str
@@ -45,16 +45,26 @@ def push(
     message: str = "",
     resumable: bool = False,
 ) -> Pushed:
-    """Puts a run on the hub: the best checkpoint, curve and animation, settings, versions, scores,
-    and a model card with the commands to use it and to train it again.
+    """Upload a run to the Hugging Face Hub.
 
-    repo: as "user/name"; made where it is not there yet, private if `private`. message: of the
-    commit. resumable: sends last.zip too, with the replay memory in it, so that others can go on
-    with the run. Paths, addresses and names of other services are left out of what is sent.
+    Uploads the best checkpoint, learning curve, animation, settings, versions, scores, and a model
+    card with the commands to use the agent and to retrain it. Paths, addresses and names of other
+    services are removed first.
 
-    Raises RunFolderError for what is no run, CheckpointError where it has no checkpoint,
-    SettingError for a name that no repository can have, HubError where the hub cannot be reached or
-    refuses, EngineError without huggingface_hub.
+    Args:
+        folder: The run's folder.
+        repo: Repository, as "user/name". It is created if it does not exist.
+        private: Create the repository as private.
+        message: Commit message.
+        resumable: Also upload last.zip, which includes the replay buffer, so that others can
+            resume the run.
+
+    Raises:
+        RunFolderError: `folder` is not a run.
+        CheckpointError: The run has no checkpoint.
+        SettingError: The repository name is invalid.
+        HubError: The Hub cannot be reached or refuses the request.
+        EngineError: huggingface_hub is not installed.
     """
     hub, folder = api.library(), as_path("folder", folder)
     run = _the_run(folder)
@@ -68,7 +78,7 @@ def push(
         names = sorted(
             f.relative_to(place).as_posix() for f in Path(place).rglob("*") if f.is_file()
         )
-        # what an earlier push left would be taken for this run's
+        # delete files of an earlier push, which would appear to belong to this run
         there = {each.rfilename for each in client.model_info(made.repo_id).siblings or ()}
         old = sorted(set(NAMES) & there - set(names))
         client.create_commit(
@@ -83,7 +93,7 @@ def push(
 
 
 def stage(run: Run, repo: str, into: Path, resumable: bool = False) -> tuple[str, ...]:
-    """Writes what `push` sends into a folder; gives back what was made shorter."""
+    """Write the files for `push` into a folder and return the names of shortened entries."""
     clean = Cleaner()
     folder, config = run.folder, clean.config(run.config)
     write_json(into / "config.json", config, TEMPORARY)
@@ -109,7 +119,7 @@ def stage(run: Run, repo: str, into: Path, resumable: bool = False) -> tuple[str
 
 
 def _the_run(folder: Path) -> Run:
-    """The one run in a folder. RunFolderError for several."""
+    """Return the run in a folder. Raises RunFolderError for several runs."""
     if len(runs := runs_in(folder)) > 1:
         raise RunFolderError(
             f"{folder} has {len(runs)} runs.",
@@ -127,7 +137,7 @@ def _the_run(folder: Path) -> Run:
 
 
 def _as_video(gif: Path, out: Path) -> None:
-    """The same images as MP4; the card has the GIF."""
+    """Write the GIF's frames as MP4; the card shows the GIF."""
     with Image.open(gif) as picture:
         rate = 1000 / max(float(picture.info.get("duration", 40)), 1.0)
         size = (picture.width // 2 * 2, picture.height // 2 * 2)
