@@ -1,5 +1,4 @@
-"""Makes the action masks that an environment returns in `info`, or by a method `action_masks()`, a
-part of its observations."""
+"""Inclusion of action masks from `info`, or from a method `action_masks()`, in observations."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from tandem.types import Array, Info, Tree
 
 
 class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
-    """Observations are a Dict with the mask as its entry `action_mask`; the environment's own is
-    the entry `obs`, or, if that is a Dict, its entries. The mask is `info["action_mask"]`, or else
-    the result of `action_masks()`. The end of a terminated episode needs none: no action
-    follows."""
+    """Wrapper that adds the mask to observations as the entry `action_mask` of a Dict. The original
+    observation becomes the entry `obs`, or, if it is a Dict, keeps its entries. The mask is
+    `info["action_mask"]`, or else the result of `action_masks()`. A terminated episode needs no
+    mask at its end, since no action follows."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -50,12 +49,12 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
 
 
 def with_masks(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
-    """Returns environments of one kind, wrapped if they have masks (see `gives_masks`)."""
+    """Return environments of one type, wrapped if they have masks (see `gives_masks`)."""
     return [Masked(env) for env in envs] if gives_masks(envs[0], envs[0].action_space) else [*envs]
 
 
 def gives_masks(env: gymnasium.Env, actions: gymnasium.Space) -> bool:
-    """Whether the environment has masks of discrete actions that are not in its observations: by a
+    """Return true if the environment has masks of discrete actions outside its observations: from a
     method, or in the info of its first reset. actions: its action space, with one axis."""
     if not may_have_masks(env.observation_space, actions):
         return False
@@ -63,31 +62,31 @@ def gives_masks(env: gymnasium.Env, actions: gymnasium.Space) -> bool:
         return False
     try:
         return mask_method(env) is not None or MASK in look(env)[1]
-    except Exception:  # it will be raised again, and told in full, where it is stepped
+    except Exception:  # stepping raises it again, with the full message
         return False
 
 
 def mask_method(env: gymnasium.Env) -> Callable[[], Array] | None:
-    """The method `action_masks()` of an environment or of a wrapper around it, as sb3-contrib has
-    it; None if there is none."""
+    """Return the method `action_masks()` of an environment or its wrappers, as in sb3-contrib; None
+    if there is none."""
     try:
         method = env.get_wrapper_attr("action_masks")
-    except AttributeError:  # also of a vector's part that is no environment of Gymnasium's
+    except AttributeError:  # also for non-Gymnasium parts of a vector
         return None
     return method if callable(method) and not misfit(method) else None
 
 
 def vector_method(envs: gymnasium.vector.VectorEnv) -> Callable[[Array], object] | None:
-    """A function from the environments that act [N] to the masks of a vector, by its own method
-    `action_masks`, or by that of each of its environments, as in Gymnasium's SyncVectorEnv and
-    AsyncVectorEnv; None if there is none."""
+    """Return a function from the acting environments [N] to the masks of a vector; None if there
+    are none. It calls the vector's method `action_masks`, or that of each environment, as in
+    Gymnasium's SyncVectorEnv and AsyncVectorEnv."""
     for layer in layers(envs):
         if callable(own := getattr(layer, "action_masks", None)) and not misfit(own):
             return lambda acting: own()
     if (one := inner_environment(envs)) is None or mask_method(one) is None:
         return None
     inner = envs.unwrapped
-    if not hasattr(inner, "envs"):  # they are in other processes
+    if not hasattr(inner, "envs"):  # environments in other processes
         return lambda acting: inner.call("action_masks")
     methods = [env.get_wrapper_attr("action_masks") for env in inner.envs]
     return lambda acting: [f() if now else None for f, now in zip(methods, acting, strict=True)]

@@ -1,4 +1,4 @@
-"""From the actions of an algorithm to those of an environment."""
+"""Conversion of an algorithm's actions to an environment's."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from tandem.types import Array
 
 
 def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:
-    """The function that takes an algorithm's actions [N, ...] to the environment's, in its space's
-    own dtype.
+    """Return the function that converts an algorithm's actions [N, ...] to the environment's.
 
-    Discrete actions of an algorithm count from 0, whatever the space starts at.
-    mode: for boxes: "as_is" leaves actions alone; "clip" cuts them at the bounds (Gaussian
-    policies); "unit" stretches [-1, 1] to the bounds (tanh policies) and needs a box of floats with
-    finite bounds that are not `far`, else SpaceError.
+    The results have the dtype of the action space. An algorithm's discrete actions count from 0,
+    whatever the space's start.
+
+    Args:
+        leaf: Action spec.
+        mode: For boxes. "as_is" leaves actions unchanged; "clip" clips them to the bounds
+            (Gaussian policies); "unit" maps [-1, 1] to the bounds (tanh policies).
+
+    Raises:
+        SpaceError: "unit" requires a float box with finite bounds that are not `far`.
     """
     one_of("mode", mode, get_args(ActionMode))
     if mode == "unit" and (not (leaf.bounded and leaf.dtype == "float32") or leaf.far):

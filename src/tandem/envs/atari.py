@@ -1,9 +1,8 @@
-"""Atari games as agents see them: grey pictures of 84 x 84, stacked, with frames skipped
-(Gymnasium's wrappers over ale_py).
+"""Atari games with preprocessed observations: stacks of grayscale images of 84 x 84, with skipped
+frames (Gymnasium's wrappers over ale_py).
 
-What ends an episode and what a reward is worth differ between training and evaluation: `training`
-says what to add to an environment's arguments for the former. An environment that a user made is
-never touched, whatever it is of.
+The end of an episode and the scale of rewards differ between training and evaluation. `training`
+returns the additional arguments for training. Environments created by users are never changed.
 """
 
 from __future__ import annotations
@@ -64,28 +63,26 @@ class Preprocessing:
 
 
 def is_atari(env: object) -> bool:
-    """Whether this is the id of an Atari game."""
+    """Return true for the id of an Atari game."""
     if not isinstance(env, str):
         return False
     if env.startswith(("ALE/", "ale_py:")):
         return True
-    plugged(env)  # which may be a game of an installed package's
+    plugged(env)  # it may be a game from a plug-in
     spec = import_gymnasium().registry.get(env)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 
 
 def takes_preprocessing(env: object) -> bool:
-    """Whether `Preprocessing` says something of an environment: an Atari id of ale_py's, or of
-    EnvPool's."""
+    """Return true if `Preprocessing` applies to an environment: an Atari id of ale_py or
+    EnvPool."""
     return is_atari(env) or bool(getattr(env, "is_atari", False))
 
 
 def arguments(env: object, chosen: Preprocessing) -> JSONDict:
-    """What to make the environment with wherever the run's agent plays; {} for one that is no Atari
-    id.
+    """Return the environment's arguments for training and evaluation; {} if it is not an Atari id.
 
-    Raises SettingError for settings of Atari games with another environment, and for ones out of
-    range."""
+    Raises SettingError for Atari settings with other environments, and for values out of range."""
     own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
     if not takes_preprocessing(env):
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
@@ -107,26 +104,25 @@ def arguments(env: object, chosen: Preprocessing) -> JSONDict:
 
 
 def training(env: object, kwargs: EnvKwargs | None, chosen: Preprocessing) -> JSONDict | None:
-    """`kwargs` of an environment with what is added for training."""
+    """Return `kwargs` of an environment with the additions for training."""
     more = {n: getattr(chosen, n) for n in ONLY_TRAINING} if takes_preprocessing(env) else {}
     return {**(kwargs or {}), **more} or None
 
 
 def split(kwargs: EnvKwargs | None) -> tuple[Preprocessing, JSONDict]:
-    """Returns (what is done to the game, arguments of the game itself). What `kwargs` do not say
-    is as for evaluation."""
+    """Split `kwargs` into (preprocessing, arguments of the game). Missing entries default to those
+    for evaluation."""
     rest, options = dict(kwargs or {}), dict.fromkeys(ONLY_TRAINING, False)
     options |= {f.name: rest.pop(f.name) for f in fields(Preprocessing) if f.name in rest}
     return Preprocessing(**options), rest
 
 
 def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
-    """Returns one game: observations uint8 [frame_stack, 84, 84], the newest picture last and zeros
-    before an episode's first.
+    """Make one game with observations uint8 [frame_stack, 84, 84], the newest image last, and zeros
+    before an episode's first image. Rewards are not clipped.
 
-    kwargs: any of `Preprocessing`, and arguments of ale_py's environment such as render_mode.
-      Rewards are not clipped."""
-    from tandem.envs.atari_fire import Fire  # with Gymnasium, see `import_gymnasium`
+    kwargs: fields of `Preprocessing`, and arguments of ale_py's environment such as render_mode."""
+    from tandem.envs.atari_fire import Fire  # imports Gymnasium, see `import_gymnasium`
 
     wrappers = import_gymnasium().wrappers
     does, rest = split(kwargs)
@@ -146,9 +142,9 @@ def make(env: str, kwargs: EnvKwargs | None = None) -> Any:
 
 
 def declared(env: Any, frames: int) -> Any:
-    """Returns the same environment, its observations declared to be stacks [frames, ...] of the
-    newest pictures, the newest last, with zeros before an episode's first. A replay buffer then
-    stores each picture once."""
+    """Declare the environment's observations as stacks [frames, ...] of the latest images, the
+    newest last, with zeros before an episode's first. A replay buffer then stores each image once.
+    """
     if frames > 1:
         env.observation_space.stack = frames
     return env
@@ -162,10 +158,18 @@ def history(
     clip: bool = True,
     episodic: bool = True,
 ) -> Any:
-    """A game in the older manner of actor-critics: grey, 84 x 84, the newest `num_frames` pictures,
-    each action taken for `act_steps` steps of the id (4 frames each for ALE/...-v5), their rewards
-    summed and the sum clipped to [-1, 1] (`clip`), a lost life the end of the episode (`episodic`).
-    With both False it is the game that evaluations score."""
+    """Make a game with the older preprocessing of actor-critic methods.
+
+    With `clip` and `episodic` False, it is the game used for evaluation.
+
+    Args:
+        env: Atari id.
+        num_frames: Number of stacked grayscale images of 84 x 84.
+        act_steps: Steps of the id per action (4 frames each for ALE/...-v5). Their rewards are
+            summed.
+        clip: Clip the summed reward to [-1, 1].
+        episodic: End the episode when a life is lost.
+    """
     quiet()
     skip = _spec(env).kwargs["frameskip"]
     if not isinstance(skip, int):
@@ -188,10 +192,10 @@ def history(
 
 
 def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
-    """Returns ale_py's own vector of n games. It steps, pools, resizes and stacks in C++; pictures
-    are those of `make` bit for bit.
+    """Make ale_py's vector of n games, which steps, pools, resizes and stacks in C++. Images are
+    bit-for-bit those of `make`.
 
-    Raises SettingError where it cannot do what `make` does."""
+    Raises SettingError for options that only `make` supports."""
     quiet()
     from ale_py.vector_env import AtariVectorEnv
 
@@ -225,14 +229,14 @@ def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
 
 
 def quiet() -> None:
-    """Makes the ids known, and keeps ale_py from greeting on stderr."""
+    """Register the ids, and suppress ale_py's banner on stderr."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
 def _arguments(env: str, does: Preprocessing, rest: EnvKwargs) -> JSONDict:
-    """Arguments of ale_py for the game of an id, one frame a step."""
+    """Return ale_py's arguments for an id, with one frame per step."""
     result = {**_spec(env).kwargs, **rest, "frameskip": 1}
     if does.sticky_actions >= 0:
         result["repeat_action_probability"] = does.sticky_actions

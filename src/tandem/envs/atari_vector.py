@@ -1,5 +1,5 @@
-"""ale_py's own vector of games, reset in the same step and resumed exactly, as plain environments
-are."""
+"""ale_py's vector of games with same-step resets and exact resumption, as for plain
+environments."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from tandem.envs.stepped import ActionLog, not_resumable
 from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
-UNSEEDED = -1  # a game's generators go on
+UNSEEDED = -1  # a game's random generators continue
 
 
 class AtariVector(Environments):
     """N games of one Atari id in C++, reset in the same step.
 
-    A seed costs ale_py some 100 ms, the time of 180 steps: it loads the emulator anew. So a game is
-    not seeded for each episode, but for the first that begins `EACH` steps or more after it was
-    last; the k-th time by `episode_seed(seed, first + i, k)`. When a run is resumed, all actions
-    since then are taken again. The resets that ale_py would make on the step after an end never
-    come to pass: a game that ended is reset before. Seeds draw other no-ops and repeated actions
-    than in plain ones.
+    Seeding takes ale_py about 100 ms, the time of 180 steps, since it reloads the emulator. A game
+    is therefore seeded only for the first episode that begins at least `EACH` steps after the last
+    seeding; the k-th time with `episode_seed(seed, first + i, k)`. A resumed run replays all
+    actions since then. Ended games are reset here, before ale_py's automatic reset in the next
+    step. Seeds give other no-ops and repeated actions than in plain environments.
     """
 
     EACH = 4_000
@@ -40,8 +39,8 @@ class AtariVector(Environments):
         )
         self._valid = np.ones(n, np.bool_)
         self._seeds, self._seedings = [0] * n, [0] * n
-        self._ends = [0] * n  # of episodes since the last seed
-        self._log = ActionLog(n)  # since then, too
+        self._ends = [0] * n  # episodes ended since the last seeding
+        self._log = ActionLog(n)  # actions since the last seeding
         self._obs: Tree = None
 
     def reset(self) -> Tree:
@@ -101,9 +100,9 @@ class AtariVector(Environments):
         self._envs.close()
 
     def _again(self) -> tuple[Array, Array]:
-        """Take all actions since the last seeds again, so that the games come to their last
-        observations together; those that were seeded later do nothing until then. The observations,
-        and how many episodes ended in each game."""
+        """Replay all actions since the last seeding, so that all games arrive at their last
+        observations together; games seeded later idle until then. Return the observations and the
+        number of ended episodes of each game."""
         log, start, ends = self._log, np.array(self._log.start), np.zeros(self.n, np.int64)
         obs = self._reset(np.ones(self.n, np.bool_), self._seeds)
         for t in range(log.end):
@@ -121,14 +120,14 @@ class AtariVector(Environments):
         ), ends
 
     def _seed_next(self, i: int) -> int:
-        """The next seed of game i, from which its log begins."""
+        """Return the next seed of game i, and start its log there."""
         self._seeds[i] = episode_seed(self._seed, self._first + i, self._seedings[i])
         self._seedings[i] += 1
         self._log.start[i], self._ends[i] = self._log.end, 0
         return self._seeds[i]
 
     def _reset(self, which: Array, seeds: list[int]) -> Array:
-        """Reset these games, each with its seed (all of them at first); the observations of all."""
+        """Reset these games (initially all), each with its seed. Return the observations of all."""
         try:
             return np.array(
                 self._envs.reset(seed=np.array(seeds), options={"reset_mask": which})[0]
@@ -137,7 +136,7 @@ class AtariVector(Environments):
             raise raised(self.name, None, 0, error) from error
 
     def _play(self, actions: Array) -> tuple[Array, Array, Array, Array]:
-        """One step of all games: new observations, rewards, and whether each was terminated or
+        """Step all games. Return new observations, rewards, and the flags terminated and
         truncated."""
         try:
             obs, reward, terminated, truncated, _ = self._envs.step(np.ascontiguousarray(actions))

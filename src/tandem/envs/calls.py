@@ -1,5 +1,5 @@
-"""What a run's program calls in environments that are trained in: methods, and attributes that it
-sets. A wrapper or an environment has them; the outermost that defines a name is the one meant."""
+"""Calls of methods and attributes of training environments by user programs. A name refers to the
+outermost wrapper that defines it, or to the environment itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tandem.errors import EnvironmentFault, SettingError, TandemError, UnknownNameError, nearest
 
-INSIDE = ("env", "inner", "aec_env")  # attributes that hold what a wrapper or adapter is around
+INSIDE = ("env", "inner", "aec_env")  # attributes with the wrapped object of a wrapper or adapter
 UNSEALED = (
     "train in an environment that is written for Gymnasium, such as CartPole-v1 instead of "
     "tandem/CartPole-v1."
@@ -19,7 +19,7 @@ UNSEALED = (
 
 
 class EnvironmentCall(NamedTuple):
-    """A call of a method, or with `sets` an attribute to set to `arguments[0]`. JSON data."""
+    """Method call, or with `sets` the assignment of `arguments[0]` to an attribute. JSON data."""
 
     name: str
     arguments: list[object]
@@ -27,8 +27,8 @@ class EnvironmentCall(NamedTuple):
     sets: bool = False
 
     def on(self, env: Any, title: str) -> None:
-        """Makes the call in one environment, or in a vector that defines the name. title: what
-        errors call it."""
+        """Make the call in one environment, or in a vector that defines the name. title: its name
+        in error messages."""
         owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
         with raising_faults(title, self.name):
             if self.sets:
@@ -38,7 +38,8 @@ class EnvironmentCall(NamedTuple):
 
 
 def checked(call: EnvironmentCall) -> EnvironmentCall:
-    """The call as a checkpoint gives it back. SettingError for what JSON cannot hold."""
+    """Return the call as read back from a checkpoint. Raises SettingError for arguments that JSON
+    cannot represent."""
     try:
         return EnvironmentCall(*json.loads(json.dumps(call, allow_nan=False)))
     except (TypeError, ValueError) as error:
@@ -51,8 +52,8 @@ def checked(call: EnvironmentCall) -> EnvironmentCall:
 
 
 def find(env: Any, name: str, title: str) -> Any:
-    """The wrapper, environment or vector that defines an attribute. UnknownNameError where none
-    does."""
+    """Return the wrapper, environment or vector that defines an attribute. Raises UnknownNameError
+    if there is none."""
     if (layer := _defining(env, name)) is not None:
         return layer
     if hasattr(env.unwrapped, "functional"):
@@ -64,7 +65,7 @@ def find(env: Any, name: str, title: str) -> Any:
 
 
 def sealed(name: str, title: str, fix: str) -> SettingError:
-    """For environments that no call can reach."""
+    """Return the error for environments that are stepped by compiled code."""
     return SettingError(
         f"{name!r} cannot be called, set or read in {title}, which is stepped by compiled code.",
         "an environment that is stepped in Python",
@@ -73,7 +74,7 @@ def sealed(name: str, title: str, fix: str) -> SettingError:
 
 
 def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
-    """Makes a call in a vector: in itself where it defines the name, else in its environments."""
+    """Make a call in a vector itself if it defines the name, otherwise in its environments."""
     if _is_own(vector, call.name):
         call.on(vector, title)
         return
@@ -81,14 +82,15 @@ def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
     arguments, keywords = copy.deepcopy(call[1:3])
     with raising_faults(title, call.name):
         if call.sets:
-            inner.get_attr(call.name)  # set_attr would make one that nobody reads
+            inner.get_attr(call.name)  # raises if missing; set_attr would create it
             inner.set_attr(call.name, arguments * int(inner.num_envs))
         else:
             inner.call(call.name, *arguments, **keywords)
 
 
 def from_vector(vector: Any, name: str, title: str) -> list[object]:
-    """The values of an attribute in the environments of a vector, or its own, for each of them."""
+    """Return the values of an attribute in a vector's environments, or the vector's own value,
+    repeated."""
     if _is_own(vector, name):
         return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
     with raising_faults(title, name):
@@ -97,7 +99,7 @@ def from_vector(vector: Any, name: str, title: str) -> list[object]:
 
 @contextmanager
 def raising_faults(title: str, name: str) -> Iterator[None]:
-    """EnvironmentFault for whatever the environment raises."""
+    """Convert exceptions of the environment to EnvironmentFault."""
     try:
         yield
     except TandemError:
@@ -111,8 +113,8 @@ def raising_faults(title: str, name: str) -> Iterator[None]:
 
 
 def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
-    """The wrappers of an environment, or of a vector of them, outermost first, and itself. inside:
-    the attributes that hold what the next one is around."""
+    """Yield the wrappers of an environment or vector, outermost first, then itself. inside: names
+    of attributes that hold the wrapped object."""
     while env is not None:
         yield env
         held = attributes_of(env)
@@ -120,7 +122,7 @@ def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
 
 
 def _defining(env: Any, name: str) -> Any | None:
-    """The outermost layer that has an attribute itself, not by passing it on; or None."""
+    """Return the outermost layer that defines an attribute itself, without forwarding; or None."""
     for layer in layers(env, INSIDE):
         if name in attributes_of(layer) or hasattr(type(layer), name):
             return layer
@@ -128,26 +130,27 @@ def _defining(env: Any, name: str) -> Any | None:
 
 
 def _is_own(vector: Any, name: str) -> bool:
-    """Whether a vector has an attribute itself, or its environments cannot be reached."""
+    """Return true if a vector defines an attribute itself, or its environments are
+    inaccessible."""
     return not has_methods(vector.unwrapped, "call") or _defining(vector, name) is not None
 
 
 def has_methods(env: object, *names: str) -> bool:
-    """Whether an object has all methods of these names."""
+    """Return true if an object has all methods with these names."""
     return all(callable(getattr(env, name, None)) for name in names)
 
 
 def attributes_of(env: object) -> dict[str, Any]:
-    """The attributes that an object has itself; {} for a class, which has a view of them."""
+    """Return an object's own attributes; {} for a class, whose `__dict__` is only a view."""
     found = getattr(env, "__dict__", None)
     return found if isinstance(found, dict) else {}
 
 
 def spec_of(env: object) -> Any | None:
-    """What an environment, or a vector, is registered as; None for one that is not."""
+    """Return the registered spec of an environment or vector; None if it has none."""
     return getattr(env, "spec", None)
 
 
 def metadata_of(env: object) -> dict[str, Any]:
-    """The metadata of an environment, {} where it has none."""
+    """Return the metadata of an environment; {} if it has none."""
     return getattr(env, "metadata", None) or {}

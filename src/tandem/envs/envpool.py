@@ -1,5 +1,5 @@
-"""EnvPool's vectors of environments (https://envpool.readthedocs.io), by ids as in
-"envpool/Pong-v5", where it is installed."""
+"""EnvPool vector environments (https://envpool.readthedocs.io), by ids such as "envpool/Pong-v5".
+Requires EnvPool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandem.errors import EngineError, SettingError, UnknownNameError
 from tandem.types import Array, EnvKwargs, Info, JSONDict
 
 PREFIX = "envpool/"
-# what `atari.Preprocessing` calls it -> what EnvPool does; whole rewards come in any case
+# name in `atari.Preprocessing` -> name in EnvPool; rewards are never clipped by EnvPool
 ATARI = {
     "frame_stack": "stack_num",
     "frame_skip": "frame_skip",
@@ -25,27 +25,27 @@ ATARI = {
 
 
 def is_id(env: object) -> bool:
-    """Whether this is the id of one of EnvPool's."""
+    """Return true for an EnvPool id."""
     return isinstance(env, str) and env.startswith(PREFIX)
 
 
 def is_atari(env: str) -> bool:
-    """Whether an id is that of an Atari game. Raises EngineError where EnvPool is not installed,
-    UnknownNameError for an id that it has not."""
+    """Return true for the id of an Atari game. Raises EngineError if EnvPool is not installed,
+    UnknownNameError for an id unknown to EnvPool."""
     return "episodic_life" in _config(env)
 
 
 def clips(kwargs: EnvKwargs | None) -> bool:
-    """Whether learners see the rewards of a game clipped."""
+    """Return true if learners receive clipped rewards."""
     return atari.split(kwargs)[0].clip_rewards
 
 
 def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> EnvPoolVectorEnv:
-    """Returns the vector of an id; its seeds are fixed here.
+    """Make the vector of an id, with fixed seeds.
 
-    kwargs: EnvPool's own, as in num_threads=4; of an Atari game also those of
-      `atari.Preprocessing`, which then has the same meaning as for an id of ale_py's. Raises
-      SettingError for others.
+    kwargs: EnvPool's arguments, such as num_threads=4. For Atari games, also the fields of
+      `atari.Preprocessing`, with the same meaning as for ale_py ids. Raises SettingError for
+      unknown arguments.
     """
     game, given = is_atari(env), dict(kwargs)
     if game:
@@ -67,9 +67,9 @@ def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> En
 
 
 class EnvPoolVectorEnv:
-    """A vector of EnvPool's, whose seeds are fixed. Of stacks of pictures those from before an
-    episode began are zeros, as everywhere here (EnvPool repeats the first): a replay buffer then
-    stores each picture once."""
+    """EnvPool vector with fixed seeds. Images from before the start of an episode are zeros in
+    stacks, as everywhere in tandem (EnvPool repeats the first image), so that a replay buffer
+    stores each image once."""
 
     def __init__(self, name: str, pool: Any, stack: int) -> None:
         self._pool, self._stack, self.num_envs = pool, stack, int(pool.num_envs)
@@ -79,13 +79,13 @@ class EnvPoolVectorEnv:
         self.spec = SimpleNamespace(
             id=name, max_episode_steps=int(pool.config.get("max_episode_steps") or 0)
         )
-        self._ages = np.full(self.num_envs, stack)  # pictures of the episode in each stack
+        self._ages = np.full(self.num_envs, stack)  # images of the current episode per stack
         self._ended = np.ones(self.num_envs, np.bool_)
         if stack > 1:
             self.single_observation_space.stack = stack
 
     def reset(self, *, seed: int | None = None, options: object = None) -> tuple[Array, Info]:
-        """Begins all episodes; the seed is that of the pool, and `seed` says no more of it."""
+        """Start all episodes. `seed` is ignored, since the pool's seed is fixed at creation."""
         obs, info = self._pool.reset()
         self._ended[:] = True
         return self._padded(obs), info
@@ -106,7 +106,7 @@ class EnvPoolVectorEnv:
             return obs
         np.minimum(self._ages + 1, k, out=self._ages)
         for i in np.flatnonzero(self._ended).tolist():
-            # after a lost life the game goes on, and so do its pictures
+            # after a lost life the game continues, and its stack is kept
             if (obs[i, 1:] == obs[i, :1]).all():
                 self._ages[i] = 1
         if (young := np.flatnonzero(self._ages < k)).size:
@@ -117,7 +117,7 @@ class EnvPoolVectorEnv:
 
 
 def _config(env: str) -> JSONDict:
-    """The arguments of an id, with their defaults."""
+    """Return the arguments of an id, with their defaults."""
     library, name = _library(env), env.removeprefix(PREFIX)
     known = library.list_all_envs()
     if name not in known:

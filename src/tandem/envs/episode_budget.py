@@ -1,4 +1,4 @@
-"""A budget of steps for each episode, where nobody may wait for one that does not end."""
+"""Step budget per episode, against episodes that never end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gymnasium.utils import RecordConstructorArgs
 from tandem.envs.opening import reset
 from tandem.types import Array, Info, Tree
 
-SHORTEST = 5_000  # steps that an episode may always take
-FACTOR = 2  # of the environment's own limit, or of the longest episode of training
+SHORTEST = 5_000  # minimum budget, in steps
+FACTOR = 2  # times the environment's limit, or the longest training episode
 
 
 class EpisodeBudget(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
-    """Truncates an episode after `max_steps` steps, as TimeLimit does; `cut` says whether it was
-    this budget that ended the episode of the last step."""
+    """Wrapper that truncates episodes after `max_steps` steps, as TimeLimit does. `cut` is true if
+    this budget ended the episode in the last step."""
 
     def __init__(self, env: gymnasium.Env, max_steps: int) -> None:
         RecordConstructorArgs.__init__(self, max_steps=max_steps)
@@ -33,9 +33,8 @@ class EpisodeBudget(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[m
 
 
 def default_budget(env: object, longest: int = 0) -> int:
-    """The steps that an episode of an evaluation may take where nobody says how many: twice the
-    environment's own limit or the `longest` episode of training, whichever is more, and SHORTEST at
-    least."""
+    """Return the default step budget of evaluation episodes: FACTOR times the environment's limit
+    or the `longest` training episode, whichever is larger, and at least SHORTEST."""
     spec = getattr(env, "spec", None)
     limit = getattr(spec, "max_episode_steps", None) or 0
     frames = (getattr(spec, "kwargs", None) or {}).get("max_num_frames_per_episode") or 0  # Atari

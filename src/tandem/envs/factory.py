@@ -1,4 +1,4 @@
-"""Making environments by name, object or function, and vectors of them."""
+"""Creation of environments from names, objects and functions, and of vectors of them."""
 
 from __future__ import annotations
 
@@ -53,44 +53,48 @@ __all__ = [
 EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
 Mode = Literal["auto", "native", "plain"]
 
-NATIVE_FROM = (
-    8  # with fewer, NumPy's overhead outweighs the loop it saves (CartPole breaks even at 5)
-)
+NATIVE_FROM = 8  # below, NumPy's overhead exceeds the saved loop (CartPole breaks even at 5)
 
 
 def environment_name(env: EnvLike) -> str:
-    """What to call it in messages and files: the id where there is one, else the name of the class
-    or function."""
+    """Return the name for messages and files: the id if there is one, otherwise the name of the
+    class or function."""
     if isinstance(env, str):
         return str(env)
     if isinstance(env, VectorSource):
         return env.name
-    # of a wrapper's class it is a property
+    # on a wrapper class, `spec` is a property
     if not isinstance(env, type) and (spec := spec_of(env)) is not None:
         return str(spec.id)
     if is_instance(env):
         return type(env.unwrapped).__name__
-    if isinstance(env, partial):  # which has no name of its own
+    if isinstance(env, partial):  # a partial has no name
         return environment_name(env.args[0] if env.func is make else env.func)
     return str(getattr(env, "__name__", type(env).__name__))
 
 
 def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
-    """A Gymnasium environment.
+    """Make a Gymnasium environment.
 
-    env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), a class or function of a module
-    ("module:MyEnv"), an environment (given back as it is) or a callable that returns one; or the
-    same of PettingZoo's: agents that move together ("mpe/simple_spread_v3") become a `Team`, a game
-    of two in turn ("classic/tictactoe_v3") becomes `Versus` a random player. Or an environment that
-    is functions of JAX, by its id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an object
-    (`tandem.functional`).
-    kwargs: arguments for an id or a callable, such as render_mode; an Atari game's may hold those
-    of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
-    packages are not installed, SettingError for arguments that do not fit.
+    Args:
+        env: Gymnasium id ("CartPole-v1", "module:Id-v0"), class or function of a module
+            ("module:MyEnv"), environment (returned unchanged), or a callable that returns one. The
+            same forms work for PettingZoo: agents that move simultaneously
+            ("mpe/simple_spread_v3") become a `Team`, and a two-player turn-based game
+            ("classic/tictactoe_v3") becomes `Versus` against a random player. Functional JAX
+            environments are given by id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an
+            object (`tandem.functional`).
+        kwargs: Arguments for an id or a callable, such as render_mode. Those of an Atari game can
+            include the fields of `atari.Preprocessing`.
+
+    Raises:
+        UnknownNameError: The id is unknown.
+        EngineError: The environment's packages are not installed.
+        SettingError: The arguments do not fit.
     """
 
     def of_id(name: str) -> Any:
-        """An id's environment, or what a class or function of a module makes."""
+        """Make an environment from an id, or from a class or function of a module."""
         if (own := attribute(name)) is not None:
             return make(own, kwargs)
         return import_gymnasium().make(name, disable_env_checker=True, **(kwargs or {}))
@@ -154,8 +158,8 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
 
 
 def versioned(env: EnvLike) -> EnvLike:
-    """An id without a version ("CartPole"), which Gymnasium takes for the newest, with it: the
-    zoo's entries have one."""
+    """Add the newest version to an id without one ("CartPole"), as Gymnasium does; entries of the
+    zoo have versions."""
     if not isinstance(env, str) or ":" in env or re.search(r"[-_]v\d+$", env):
         return env
     with warnings.catch_warnings():
@@ -166,7 +170,7 @@ def versioned(env: EnvLike) -> EnvLike:
 
 
 def brings_vector(env: EnvLike) -> bool:
-    """Whether this is a vector of environments, or makes one."""
+    """Return true for a vector environment, or an object or id that makes one."""
     return isinstance(env, VectorSource) or is_vector(env) or is_envpool(env)
 
 
@@ -183,10 +187,10 @@ def _refuse_vector(env: EnvLike) -> None:
 def spaces_of(
     env: EnvLike, kwargs: EnvKwargs | None = None, made: Any | None = None
 ) -> tuple[Any, Any]:
-    """Returns Gymnasium's (observation space, action space) of an environment, which is made for
-    it, unless it is in `made` already, which is left open; or of one of a vector. Masks that it
-    gives in its info are a part of the former, see `envs.action_masks`. Raises SpaceError where it
-    has none."""
+    """Return the Gymnasium (observation space, action space) of an environment, or of one
+    environment of a vector. The environment is created for this, unless it is given as `made`,
+    which stays open. Action masks in its info are part of the observation space, see
+    `envs.action_masks`. Raises SpaceError if a space is missing."""
     from tandem.envs.flat_actions import adapted
 
     source = None
@@ -213,15 +217,21 @@ def vectorize(
     kwargs: EnvKwargs | None = None,
     first: int = 0,
 ) -> Environments:
-    """n environments stepped together. Where they are a part of more, `first` is the number of the
-    first: seeds go by it.
+    """Make n environments that are stepped together.
 
-    mode: "native" is the environment's own vector entry point, "plain" steps n environments one
-    after the other, "auto" is native where one is registered whose state can be kept exactly and n
-    is at least NATIVE_FROM, else plain. Atari games are native whatever n is: ale_py's own vector
-    is quicker from one game on, and is resumed exactly. So are particle worlds that `Particles` can
-    stand for, to the bit; and so are functional environments, by one call of JAX. A user's vector
-    is stepped as it is, whatever the mode.
+    Args:
+        env: As for `make`, or a vector environment, which ignores `mode`.
+        n: Number of environments.
+        seed: Seed of the run.
+        mode: "native" uses the environment's vector entry point, "plain" steps n environments one
+            after another. "auto" is native if n is at least NATIVE_FROM and the registered vector
+            can be resumed exactly, otherwise plain. Atari games are native for every n, since
+            ale_py's vector is faster even for one game and resumes exactly. So are particle worlds
+            that `Particles` reproduces bit for bit, and functional environments, which take one
+            JAX call.
+        kwargs: Arguments for an id or a callable.
+        first: Number of the first environment, which determines the seeds, if these environments
+            are part of a larger set.
     """
     at_least("n", n, 1)
     one_of("mode", mode, get_args(Mode))
@@ -229,7 +239,7 @@ def vectorize(
         return env.environments(n, seed, kwargs)
     if isinstance(env, Wrapped):
         if mode == "native":
-            return _native(env, n, seed, kwargs, first)  # which refuses it
+            return _native(env, n, seed, kwargs, first)  # raises SettingError
         mode = "plain"
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
@@ -244,20 +254,19 @@ def vectorize(
                 native.reset()
                 native.state()
             return native
-        except (
-            SettingError,
-            ResumeError,
-        ):  # other arguments, another autoreset mode, or no exact resume: step plain ones
+        # unsupported arguments or autoreset mode, or no exact resume: use plain environments
+        except (SettingError, ResumeError):
             pass
     return _plain(env, n, seed, kwargs, first, mode)
 
 
 def separate(env: EnvLike) -> EnvLike:
-    """`env` such that making it leaves `env` alone: an environment is copied; ids and callables
-    make new ones anyhow. SettingError if it cannot be copied, as a vector never can.
+    """Return a version of `env` that can be used without affecting it: environments are copied,
+    while ids and callables make new ones anyway. Raises SettingError if `env` cannot be copied,
+    which vectors never can.
 
-    For evaluating while training: stepping the very object that is being trained on would break
-    into its episode."""
+    Evaluation during training needs this, since stepping the training environment would interrupt
+    its episode."""
     if not is_instance(env) and not is_vector(env):
         return env
     try:
@@ -276,7 +285,7 @@ def separate(env: EnvLike) -> EnvLike:
 
 
 def spare(env: Any) -> Any:
-    """The environment or vector itself; a copy if a run steps it now, see `separate`."""
+    """Return the environment or vector, or a copy if a run is stepping it (see `separate`)."""
     return separate(env) if is_shared(env) else env
 
 
@@ -287,11 +296,11 @@ def resume_fault(
     mode: Mode = "auto",
     kwargs: EnvKwargs | None = None,
 ) -> TandemError | None:
-    """Whether `env` can be resumed exactly: None if so, else the error that a resumed run would
-    meet.
+    """Check that `env` can be resumed exactly. Return None if so, otherwise the error that a
+    resumed run would raise.
 
-    Steps two environments with random actions, takes their state, goes on for `steps` steps;
-    does so again from the state in new environments, and compares."""
+    Steps two environments with random actions, saves their state, continues for `steps` steps,
+    repeats these from the saved state in new environments, and compares."""
     n = 1 if is_instance(env) else 2
     first = vectorize(separate(env), n, seed, mode, kwargs)
     with closed_on_error(first.close):
@@ -302,8 +311,7 @@ def resume_fault(
 def resume_fault_between(
     first: Environments, second: Environments, steps: int, seed: int
 ) -> TandemError | None:
-    """As `resume_fault`, of environments that are closed then: whether `second` goes on as `first`
-    would."""
+    """Check as `resume_fault` does that `second` continues exactly as `first`; close both."""
     n = first.n
     rng = np.random.default_rng(seed)
     try:
@@ -336,7 +344,7 @@ def resume_fault_between(
 
 
 def differ(one: Step, other: Step) -> bool:
-    """Whether two steps are not the same to the bit."""
+    """Return true if two steps are not bit-for-bit identical."""
     return any(
         a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
     )
@@ -349,8 +357,8 @@ def is_instance(env: EnvLike) -> bool:
 
 
 def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
-    """Returns n random actions that the masks of observations [n, ...] allow, as the environment
-    takes them."""
+    """Sample n random actions in the environment's format, valid under the masks of observations
+    [n, ...]."""
     if action.masked:
         noise = rng.random((n, action.width), dtype=np.float32)
         return (evenly(noise, obs, action) + action.start).astype(action.dtype)
@@ -416,7 +424,7 @@ def _atari(
     env: str, n: int, seed: int, mode: Mode, kwargs: EnvKwargs | None, first: int
 ) -> Environments:
     does = atari.split(kwargs)[0]
-    # ale_py's vector presses FIRE at resets only: enough where a lost life leads to one.
+    # ale_py's vector presses FIRE only at resets, which suffices if a lost life causes a reset.
     native = mode == "native" or (mode == "auto" and (does.life_loss_ends or not does.press_fire))
     envs: Environments
     if native:
@@ -435,7 +443,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
         )
-    # no limit to gymnasium.make; vector entry points count to it
+    # -1 means no limit to gymnasium.make, but vector entry points take it literally
     if (kwargs or {}).get("max_episode_steps") == -1:
         raise SettingError(
             f"max_episode_steps=-1 truncates every episode of {environment_name(env)} at once in "

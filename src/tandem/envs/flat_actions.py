@@ -1,4 +1,4 @@
-"""The one place where actions of several axes, and Dicts and Tuples of actions, become vectors."""
+"""Flattening of actions with several axes, and of Dict and Tuple actions, to vectors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tandem.vector_actions import restored, taken_space, vector_space
 
 
 class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: ignore[misc]
-    """Takes vectors for the environment's actions, see `spaces.vector_space`; actions as the
-    environment has them are handed on."""
+    """Wrapper that accepts flat vectors as actions, see `vector_actions.vector_space`. Actions in
+    the environment's format are passed on."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -36,8 +36,8 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
 
 
 def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
-    """Returns environments of one kind as algorithms take them: masks are in observations, and
-    actions of one agent are numbers or vectors."""
+    """Adapt environments of one type to algorithms: masks become part of observations, and actions
+    of a single agent become numbers or vectors."""
     first = envs[0]
     for name in ("observation_space", "action_space"):
         if getattr(first, name, None) is None:
@@ -48,5 +48,5 @@ def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
             )
     if hasattr(first.unwrapped, "rewards_space") or vector_space(first.action_space) is None:
         return with_masks(envs)
-    flat = [FlatActions(env) for env in envs]  # masks are of the vectors' choices
+    flat = [FlatActions(env) for env in envs]  # masks refer to the flattened choices
     return [Masked(env) for env in flat] if gives_masks(first, flat[0].action_space) else [*flat]

@@ -1,4 +1,4 @@
-"""Environments with a goal of their own that is no part of what they observe."""
+"""Environments with a goal that is not part of their observations."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ OBSERVATION, GOAL, ACHIEVED = "observation", "desired_goal", "achieved_goal"
 
 
 class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
-    """Observations are {"observation": the environment's, "desired_goal": its attribute `goal` at
-    that moment}."""
+    """Wrapper with observations {"observation": the environment's observation, "desired_goal": the
+    current value of its attribute `goal`}."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -47,16 +47,16 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
                 "Dict observations with achieved_goal and desired_goal, or an attribute `goal`",
                 "set self.goal in reset to an array like those passed to reward_done_func.",
             )
-        return np.array(goal, np.float32)  # a copy: it may move the goal in place
+        return np.array(goal, np.float32)  # a copy: the environment may modify it in place
 
 
 def with_goal(env: gymnasium.Env) -> gymnasium.Env:
-    """Returns the environment as it is if its observations have goals, else as a `WithGoal`."""
+    """Return the environment unchanged if its observations include goals, else as a `WithGoal`."""
     space = env.observation_space
     has = isinstance(space, spaces.Dict) and {OBSERVATION, GOAL, ACHIEVED} <= set(space.spaces)
     return env if has else WithGoal(env)
 
 
 def joined(obs: Tree) -> Array:
-    """Returns the networks' input [..., S + G]: observation and goal side by side."""
+    """Return the networks' input [..., S + G]: observation and goal, concatenated."""
     return np.concatenate([obs[OBSERVATION], obs[GOAL]], -1)

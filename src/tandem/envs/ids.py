@@ -1,4 +1,4 @@
-"""Ids of Gymnasium's: what registers them, what making one says, and what is missing."""
+"""Gymnasium ids: registration, errors on creation, and missing packages."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ NAMESPACES = {
     "ALE": "ale_py",
     "tandem": "tandem.testing.environments",
 }
-# whose ids are made without Gymnasium's registry, beside families of JAX's functions
+# namespaces, such as functional JAX families, whose ids do not use Gymnasium's registry
 _UNREGISTERED = (*FAMILIES, "butterfly", "classic", "envpool", "mpe", "sisl")
-# beginnings of ids that Gymnasium-Robotics registers
+# prefixes of ids that Gymnasium-Robotics registers
 _ROBOTICS = (
     "Fetch",
     "HandReach",
@@ -39,7 +39,7 @@ _ROBOTICS = (
     "PointMaze",
     "AntMaze",
 )
-# beginning of an id -> the module of another package that registers it
+# id prefix -> module of another package that registers it
 _MODULES = {
     "MiniGrid-": "minigrid",
     "BabyAI-": "minigrid",
@@ -58,35 +58,35 @@ _EXTRAS = {
 
 Made = TypeVar("Made")
 
-# what came of having a plug-in register its ids
+# ids registered by each plug-in, or the error
 _registrations: dict[plugins.Plugin, list[str] | PluginError] = {}
 
 
 def register(name: str) -> None:
-    """Sees to it that the module that registers an id of this namespace is imported."""
+    """Import the module that registers ids of this namespace."""
     expect_module(name)
     namespace, slash, _ = name.partition("/")
     if slash and namespace in NAMESPACES:
         importlib.import_module(NAMESPACES[namespace])
     if module := name.rpartition(":")[0]:
-        module_here(module)  # Gymnasium itself does not look into the working directory
+        module_here(module)  # Gymnasium itself does not search the working directory
     if name.startswith(_ROBOTICS):
         robotics = importlib.import_module("gymnasium_robotics")
-        # once: a second time Gymnasium warns of every id that it has
+        # only once: repeated registration makes Gymnasium warn for every id
         if not any(known.startswith(_ROBOTICS) for known in import_gymnasium().registry):
             robotics.register_robotics_envs()
     plugged(name)
 
 
 def is_taken(namespace: str) -> bool:
-    """Whether ids of this namespace are tandem's to make."""
+    """Return true if tandem itself makes the ids of this namespace."""
     return namespace in NAMESPACES or namespace in _UNREGISTERED
 
 
 def plugged(name: str) -> None:
-    """Sees to it that installed packages have registered an id, if one of them does: the one whose
-    entry point is called as the id's namespace; of an id that nobody has registered, any.
-    PluginError where that first one cannot be used."""
+    """Let installed packages register an id: the one whose entry point is named like the id's
+    namespace, and for an id that is still unregistered, all others. Raises PluginError if the
+    first one is unusable."""
     namespace, slash, _ = name.partition("/")
     brought = plugins.found("environments")
     if not brought or ":" in name or (slash and is_taken(namespace)) or _is_there(name):
@@ -99,9 +99,9 @@ def plugged(name: str) -> None:
 
 
 def is_missing(name: str) -> bool:
-    """Whether nobody has registered an id with Gymnasium, installed packages among them, whom this
-    asks. Not of module:Id, whose module is asked when it is made, nor of ids that Gymnasium does
-    not make. PluginError where the package that has its namespace cannot be used."""
+    """Return true if neither Gymnasium nor an installed package, which this loads, registers an id.
+    Returns false for module:Id, which is looked up on creation, and for ids that Gymnasium does
+    not make. Raises PluginError if the package with the id's namespace is unusable."""
     namespace = name.partition("/")[0]
     if ":" in name or is_taken(namespace) or name.startswith(_ROBOTICS):
         return False
@@ -110,8 +110,8 @@ def is_missing(name: str) -> bool:
 
 
 def origin(name: str) -> dict[str, str]:
-    """What an id that is registered here comes from, for the one who misses it elsewhere: "env",
-    the package and its version, of a plug-in; else "env_module", the module that has its class."""
+    """Return the origin of a registered id, for error messages on systems without it: "env", a
+    plug-in's package and version; otherwise "env_module", the module of its class."""
     spec = import_gymnasium().registry.get(name)
     if spec is None or ":" in name:
         return {}
@@ -126,7 +126,7 @@ def origin(name: str) -> dict[str, str]:
 
 
 def import_gymnasium() -> ModuleType:
-    """Gymnasium, imported when it is first needed: `tandem train --help` starts without it."""
+    """Import Gymnasium when it is first needed, so that `tandem train --help` starts without it."""
     import gymnasium
 
     return gymnasium
@@ -138,15 +138,15 @@ def _module(spec: Any) -> str:
 
 
 def _is_there(name: str) -> bool:
-    """Whether Gymnasium knows an id, which may have no version."""
+    """Return true if Gymnasium knows an id, possibly without its version."""
     return name in import_gymnasium().registry or any(
         other.startswith(f"{name}-v") for other in import_gymnasium().registry
     )
 
 
 def registered(plugin: plugins.Plugin) -> list[str]:
-    """The ids that a plug-in has registered, which it is imported, and called, for. PluginError
-    where it cannot be, or registers again what is there."""
+    """Import and call a plug-in, and return the ids that it registers. Raises PluginError if that
+    fails or if it overrides existing ids."""
     came = _registrations.get(plugin)
     if came is None:
         try:
@@ -178,13 +178,13 @@ def _register_ids(plugin: plugins.Plugin) -> list[str]:
             "ids of its own",
             f"give them a namespace, as in {plugin.name}/{lost[0].rpartition('/')[2]}",
         )
-    package = plugin.value.partition(":")[0].partition(".")[0]  # imported before, perhaps
+    package = plugin.value.partition(":")[0].partition(".")[0]  # possibly imported before
     owners = {name: str(spec.entry_point).partition(".")[0] for name, spec in ids.items()}
     return [name for name, owner in owners.items() if name not in before or owner == package]
 
 
 def _is_other(now: Any | None, before: Any) -> bool:
-    """Whether two specs of an id make different environments."""
+    """Return true if two specs of an id make different environments."""
     if now is before:
         return False
     return (
@@ -195,15 +195,15 @@ def _is_other(now: Any | None, before: Any) -> bool:
 
 
 def attribute(name: str) -> Callable[..., object] | None:
-    """The class or function that module:Name names, where importing the module registers no id
-    Name; else None."""
+    """Return the class or function module:Name; None if importing the module registers an id
+    Name."""
     module, colon, own = name.rpartition(":")
     found = getattr(module_here(module), own, None) if colon else None
     return found if callable(found) and own not in import_gymnasium().registry else None
 
 
 def guarded(name: str, build: Callable[[], Made]) -> Made:
-    """Returns what `build` returns; errors of Gymnasium become errors of this library."""
+    """Return `build()`, with Gymnasium's errors converted to tandem's."""
     error = import_gymnasium().error
     try:
         register(name)
@@ -225,7 +225,7 @@ def guarded(name: str, build: Callable[[], Made]) -> Made:
     except TandemError:
         raise
     except Exception as fault:
-        # whatever an environment says of arguments that it does not take: KeyError, AssertionError
+        # environments raise any type for invalid arguments: KeyError, AssertionError
         raise SettingError(
             f"the environment {name} cannot be created: {type(fault).__name__}: {fault}",
             "an id, or module:Name of a class or function, with valid arguments",
@@ -234,15 +234,15 @@ def guarded(name: str, build: Callable[[], Made]) -> Made:
 
 
 def _is_of(name: str, module: str) -> bool:
-    """Whether an id's class is in a module, or in the package of it."""
+    """Return true if an id's class is in the same top-level package as a module."""
     return _module(import_gymnasium().registry[name]).partition(".")[0] == module.partition(".")[0]
 
 
 def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
-    """The error for an id that nobody has registered: a slip, or another package's, which is to be
-    imported first."""
+    """Return the error for an unregistered id: a typo, or an id whose package must be imported
+    first."""
     known = [other for other in (*registered, *WORLDS) if ":" not in other]
-    prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
+    prefix, colon, own = name.rpartition(":")  # for module:Id, whose module is imported by now
     if prefix:
         known = [other for other in known if other in registered and _is_of(other, prefix)]
         held = attributes_of(module_here(prefix))

@@ -1,5 +1,5 @@
-"""Who plays against a learner: a random player, and a pool of its past copies. Gymnasium comes only
-where a game is made."""
+"""Opponents of a learner: a random player and a pool of its past copies. Gymnasium is imported only
+when a game is made."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 
 class Player(Protocol):
-    """Whoever may sit on the other side; every `Agent` may."""
+    """Interface of opponents, which every `Agent` has."""
 
     def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Tree]:
-        """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
-        them, what to be given as `state` at the next move); state is None at a game's first."""
+        """Sample a move for one observation [1, ...]. Return (actions [1, ...] in the environment's
+        format, `state` for the next move). state is None at the first move of a game."""
 
 
 class RandomPlayer:
-    """Any move that is allowed, each as likely as any other."""
+    """Player that samples valid moves uniformly."""
 
     def __init__(self, action: Leaf) -> None:
         self.action = action
@@ -37,10 +37,9 @@ class RandomPlayer:
 
 
 class League:
-    """The opponents of a run: at first a random player, then copies of the learner. Copies are
-    numbered from 1, the random player is 0, and the `size` newest of them all play, each as often
-    as any other; those that left play their episodes to the end. made: from a copy's weights by
-    role to a player."""
+    """Pool of a run's opponents: at first a random player (number 0), then copies of the learner
+    (numbered from 1). The `size` newest are sampled uniformly; older ones finish their episodes.
+    made: creates a player from a copy's weights by role."""
 
     def __init__(self, size: int) -> None:
         self.size, self.copies = size, 0  # copies made so far
@@ -50,24 +49,24 @@ class League:
         self._tables: WeakSet[Any] = WeakSet()
 
     def seat(self, table: Any) -> None:
-        """Lets a game draw its opponents here."""
+        """Let a game sample its opponents from this league."""
         self._tables.add(table)
         table.league = self
 
     def add(self, weights: dict[str, Weights]) -> None:
-        """One more copy, of these weights, which are kept; whoever is neither among the newest nor
-        at play leaves."""
+        """Add a copy with these weights, which are stored without copying. Remove copies that are
+        neither among the newest nor in a running episode."""
         self.copies += 1
         self._put(self.copies, weights)
         for number in set(self._weights) - self._needed():
             del self._weights[number], self._players[number]
 
     def draw(self, rng: np.random.Generator, copies: int) -> int:
-        """The number of an opponent, as one is drawn when there are so many copies."""
+        """Sample the number of an opponent, given the number of copies."""
         return int(rng.integers(self._oldest(copies), copies + 1))
 
     def player(self, number: int) -> Player:
-        """Who has that number, from 1 on. ResumeError for one who left."""
+        """Return the player with this number, from 1. Raises ResumeError if it was removed."""
         if number not in self._players:
             raise ResumeError(
                 f"an episode is against copy {number}, which is missing; the newest is "
@@ -78,7 +77,7 @@ class League:
         return self._players[number]
 
     def state(self) -> tuple[JSONDict, Arrays]:
-        """Those who play or may be drawn."""
+        """Return the state: players that are in running episodes or can be sampled."""
         names = sorted(self._needed() & set(self._weights))
         arrays = {
             f"{n}/{role}/{key}": x
@@ -89,7 +88,7 @@ class League:
         return {"copies": self.copies, "kept": names}, arrays
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
-        """Those who were there when `state` was asked, and no other."""
+        """Restore exactly the players in the result of `state`."""
         self.copies, self._weights, self._players = data["copies"], {}, {}
         for number in data["kept"]:
             of_it = select(arrays, str(number))
@@ -116,8 +115,7 @@ class League:
 
 
 class LeagueEnvFactory:
-    """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
-    league."""
+    """Factory of `env`, which is or becomes a `Versus`, with opponents from a league."""
 
     def __init__(self, env: EnvLike, league: League, kwargs: EnvKwargs | None = None) -> None:
         self.env = env
@@ -126,10 +124,10 @@ class LeagueEnvFactory:
         self.__name__ = environment_name(env)
 
     def __call__(self) -> Any:
-        from tandem.envs.versus import Versus  # with Gymnasium, see `import_gymnasium`
+        from tandem.envs.versus import Versus  # imports Gymnasium, see `import_gymnasium`
 
         gym = import_gymnasium()
-        # of both players' eyes and moves
+        # wrappers that change neither player's observations nor moves
         unseen = (
             gym.wrappers.OrderEnforcing,
             gym.wrappers.PassiveEnvChecker,

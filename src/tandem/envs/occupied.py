@@ -1,4 +1,4 @@
-"""Environments that a run steps now: stepping one elsewhere would break into its episodes."""
+"""Environments in use by a run. Stepping one elsewhere would interrupt its episodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ running: WeakSet[Environments] = WeakSet()  # of the runs of this process
 
 
 def parts(env: object, found: dict[int, object] | None = None) -> dict[int, object]:
-    """An environment or vector and every one that it holds, such as what a wrapper wraps, by id."""
+    """Return an environment or vector and all those that it contains, such as wrapped ones, by
+    `id()`."""
     found = {} if found is None else found
     if id(env) not in found:
         found[id(env)] = env
@@ -26,10 +27,11 @@ def parts(env: object, found: dict[int, object] | None = None) -> dict[int, obje
 
 
 def is_shared(env: object) -> bool:
-    """Whether a run steps this environment or vector now, or one that it holds."""
+    """Return true if a run is stepping this environment or vector, or one that it contains."""
     return any(parts(env).keys() & parts(other).keys() for other in tuple(running))
 
 
 def _is_environment(x: object) -> bool:
-    # a simulator, or what `Plain` wraps, has no spaces; pure functions have no state to share
+    # spaces are not required: simulators and objects wrapped by `Plain` may have none; functional
+    # environments have no state to share
     return not isinstance(x, type) and has_methods(x, "reset", "step") and not functions.is_one(x)

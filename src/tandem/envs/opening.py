@@ -1,5 +1,5 @@
-"""An environment's first reset, which also shows what it returns: whether its info has action
-masks, how many numbers a team observes. Looking at that costs no reset of its own."""
+"""An environment's first reset, reused to inspect its results (action masks in its info, a team's
+observation size), so that inspection needs no additional reset."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from tandem.envs.calls import attributes_of, spec_of
 from tandem.envs.vector import opened
 
-_KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
+_KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies include it
 _seed: ContextVar[int] = ContextVar("seed", default=0)
 
 
 @contextmanager
 def opening(seed: int, env: object = None) -> Iterator[None]:
-    """Within it, `look` resets environments with the seed of the episode that they begin with.
+    """Within the block, make `look` reset environments with the seed of their first episode.
 
-    env: an object that may have been stepped since an earlier look, which is forgotten."""
+    env: an object whose earlier look is discarded, since it may have been stepped since."""
     attributes_of(env).pop(_KEPT, None)
     token = _seed.set(seed)
     try:
@@ -29,7 +29,8 @@ def opening(seed: int, env: object = None) -> Iterator[None]:
 
 
 def look(env: Any) -> tuple[Any, Any]:
-    """The result of the environment's first `reset`; it is reset if it was not looked at before."""
+    """Return the result of the environment's first `reset`, resetting it if this is the first
+    look."""
     kept = attributes_of(env).get(_KEPT)
     if kept is None:
         given = {"seed": _seed.get()}
@@ -38,12 +39,12 @@ def look(env: Any) -> tuple[Any, Any]:
 
 
 def amend(env: Any, came: tuple[Any, Any]) -> None:
-    """Keeps `came` instead of what `look` returned."""
+    """Replace the stored result of `look` by `came`."""
     attributes_of(env)[_KEPT] = attributes_of(env)[_KEPT][0], came
 
 
 def reset(env: Any, **given: object) -> tuple[Any, Any]:
-    """`env.reset(**given)`; right after a look with the same seed, what that returned."""
+    """Return `env.reset(**given)`, reusing the result of a preceding look with the same seed."""
     kept = attributes_of(env).pop(_KEPT, None)
     if kept is not None and kept[0] == given:
         return kept[1]

@@ -1,9 +1,8 @@
-"""Particle worlds (Mordatch & Abbeel 2018; Lowe et al. 2017), N of them in arrays: bit for bit what
-mpe2 computes one by one.
+"""Vectorized particle worlds (Mordatch & Abbeel 2018; Lowe et al. 2017), bit-for-bit identical to
+single worlds of mpe2.
 
-Arithmetic is in float64 and in mpe2's order of operations. Spaces, sizes, and constants of the
-physics are read from a world of mpe2; what is done with them is written here, for the versions
-`VERIFIED`.
+Arithmetic is in float64 and in mpe2's order of operations. Spaces, sizes and physical constants are
+read from an mpe2 world; the computation is implemented here, for the versions `VERIFIED`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
-SENSITIVITY = 5.0  # N for a whole action
-# N, of nothing, left, right, down, up
+SENSITIVITY = 5.0  # N for an action of 1
+# N, for the actions nothing, left, right, down, up
 FORCES = SENSITIVITY * np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
-# versions of mpe2 whose arithmetic this is; the test compares with the one that is installed
+# mpe2 versions with identical arithmetic; the test compares with the installed one
 VERIFIED = ("1.1.",)
 ARGUMENTS = {
     "mpe/simple_spread_v3": {"N", "local_ratio", "max_cycles", "continuous_actions"},
@@ -39,14 +38,14 @@ ARGUMENTS = {
 
 
 def chosen(env: Any, mode: str, kwargs: EnvKwargs | None = None) -> bool:
-    """Whether a vector of `env` in this mode is to be one of `Particles`: demanded, or as good as
-    the plain one."""
+    """Return true if a vector of `env` should use `Particles`: on request (native mode), or in auto
+    mode if it is equivalent to plain environments."""
     known = isinstance(env, str) and env in ARGUMENTS
     return known and (mode == "native" or (mode == "auto" and unlike(env, kwargs) is None))
 
 
 def unlike(name: str, kwargs: EnvKwargs | None = None) -> str | None:
-    """Why `Particles` cannot stand for this environment; None where it can."""
+    """Return the reason why `Particles` cannot replace this environment; None if it can."""
     if name not in ARGUMENTS:
         return "it is another environment"
     if others := set(kwargs or {}) - ARGUMENTS[name]:
@@ -54,16 +53,16 @@ def unlike(name: str, kwargs: EnvKwargs | None = None) -> str | None:
     try:
         version = metadata.version("mpe2")
     except metadata.PackageNotFoundError:
-        return None  # whoever makes the environment says what is missing
+        return None  # creating the environment reports the missing package
     return None if version.startswith(VERIFIED) else f"it has not been compared with mpe2 {version}"
 
 
 class Particles(Environments):
-    """N worlds of simple_spread_v3 or simple_adversary_v3, as `Stepped` gives them with `Team`s:
-    the same observations, rewards and ends for the same seeds, to the bit.
+    """N worlds of simple_spread_v3 or simple_adversary_v3, equivalent to `Stepped` with `Team`s:
+    seeds give bit-for-bit identical observations, rewards and ends.
 
-    Episode k of world i is seeded with `episode_seed(seed, first + i, k)`. Nothing ends one before
-    its `max_cycles` steps, so all N end together.
+    Episode k of world i is seeded with `episode_seed(seed, first + i, k)`. Every episode lasts
+    `max_cycles` steps, so all N end together.
     """
 
     def __init__(
@@ -81,7 +80,7 @@ class Particles(Environments):
                 f"{', '.join(sorted(set.union(*ARGUMENTS.values())))}",
                 "use mode='auto' or mode='plain'.",
             )
-        from tandem.envs.team import team  # with Gymnasium, which `tandem --help` does without
+        from tandem.envs.team import team  # imports Gymnasium, which `tandem --help` avoids
 
         one = team(name, kwargs)
         super().__init__(name, n, one.observation_space, one.action_space)
@@ -90,14 +89,14 @@ class Particles(Environments):
         world, self._length = inner.world, inner.max_cycles
         self._discrete, self._seed, self._first = one.discrete, seed, first
         self._agents, self._marks = len(world.agents), len(world.landmarks)
-        self._dt, self._kept = world.dt, 1 - world.damping  # s; of a velocity, each step
+        self._dt, self._kept = world.dt, 1 - world.damping  # s; share of velocity kept per step
         self._stiffness, self._margin = world.contact_force, world.contact_margin  # N/m, m
-        # m between the centres of two that touch
+        # m between the centers of two agents that touch
         self._reach = world.agents[0].size + world.agents[0].size
         self._spread = name == "mpe/simple_spread_v3"
         if self._spread:
             self._shared = 1 - inner.local_ratio
-            # by the number of others that an agent touches
+            # indexed by the number of other agents that an agent touches
             self._penalty = -np.arange(self._agents) * inner.local_ratio
         one.close()
         self._lay_out()
@@ -126,7 +125,7 @@ class Particles(Environments):
         )
         reward = np.add.reduce(rewards, axis=1) / np.float32(self._agents)
         ended = self._steps >= self._length
-        if ended:  # in this order: a fault is told as the plain vector tells it
+        if ended:  # checked first, so that errors are those of the plain vector
             self._check(agents, "the last observation")
         self._check(reward, "the reward")
         self._check(agents, "the observation")
@@ -166,11 +165,11 @@ class Particles(Environments):
         return
 
     def _lay_out(self) -> None:
-        """The arrays of the worlds, and which of their columns are seen.
+        """Allocate the worlds' arrays and select the observed columns.
 
-        Of each world, float64: positions of agents and landmarks, of the goal in simple_adversary
-        (m), of agents also the velocities (m/s), each x, y; then 0 and 1. All that is seen is one
-        column less another.
+        Each world is a float64 row: positions (m) of agents and landmarks, and of the goal in
+        simple_adversary, then the agents' velocities (m/s), each as x, y; then 0 and 1. Every
+        observed number is the difference of two columns.
         """
         count, bodies = self._agents, self._agents + self._marks
         start = 2 * (bodies + (not self._spread))  # of velocities
@@ -182,35 +181,35 @@ class Particles(Environments):
         self._places, self._speeds = self._worlds[:, : 2 * count], self._worlds[:, start:zero]
         width = self.observation["agents"].shape[1]  # type: ignore[index]
         plus, minus = np.full((2, count, width), zero)
-        shown: list[int] = []  # the state is what all see, without what pads it
+        shown: list[int] = []  # the state consists of all observations without padding
         for i in range(count):
             pairs = np.array(self._seen_by(i, start, zero))
             seen = 2 * len(pairs)
             plus[i, :seen], minus[i, :seen] = (
                 np.stack([x, x + (x != zero)], -1).ravel() for x in pairs.T
             )
-            plus[i, width - count + i] = zero + 1  # which of them it is
+            plus[i, width - count + i] = zero + 1  # one-hot agent index
             shown += range(i * width, i * width + seen)
         self._plus, self._minus, self._shown = plus.ravel(), minus.ravel(), np.array(shown)
         self._sight, self._less = (np.empty((self.n, count * width)) for _ in range(2))
-        # from each agent to landmarks, then to others, m; how far that is comes with each look
+        # vectors (m) from each agent to landmarks, then to other agents; `_look` sets distances
         if self._spread:
             between = self._sight.reshape(self.n, count, width)[:, :, 4 : 4 + 2 * (bodies - 1)]
             self._between = between.reshape(self.n, count, bodies - 1, 2)
             self._distance = np.empty(0)
 
     def _seen_by(self, i: int, start: int, zero: int) -> list[tuple[int, int]]:
-        """What agent i sees, in mpe2's order: pairs of columns, the one less the other; each is the
-        x of a vector, or 0."""
+        """Return the observation of agent i in mpe2's order, as pairs of columns to subtract; each
+        column is the x of a vector, or 0."""
         count, bodies, me = self._agents, self._agents + self._marks, 2 * i
         pairs = [(2 * j, me) for j in (*range(count, bodies), *(j for j in range(count) if j != i))]
-        if self._spread:  # agents are silent: each says 0, 0
+        if self._spread:  # agents are silent: each communicates 0, 0
             return [(start + me, zero), (me, zero), *pairs, *[(zero, zero)] * (count - 1)]
-        # the adversary, which is first, does not know the goal
+        # the adversary, which is first, does not observe the goal
         return [(2 * bodies, me), *pairs] if i else pairs
 
     def _begin(self) -> None:
-        """All worlds start their next episode: agents, then landmarks, evenly in [-1, 1] m, at
+        """Start the next episode of all worlds: agents, then landmarks, uniformly in [-1, 1] m, at
         rest."""
         self._episode, self._steps = self._episode + 1, 0
         draws, goals = np.empty((self.n, self._bodies.shape[1])), [0] * self.n
@@ -226,8 +225,8 @@ class Particles(Environments):
         self._speeds[...] = 0.0
 
     def _controls(self, actions: Array) -> Array:
-        """The force [n, 2 A] (N) of each agent's own, of actions [n, A] (nothing, left, right,
-        down, up) or [n, A, 5]."""
+        """Return the force [n, 2 A] (N) of each agent's action, from actions [n, A] (nothing, left,
+        right, down, up) or [n, A, 5]."""
         expected = (self.n, *self.action.shape)
         actions = np.asarray(actions)
         if actions.shape != expected:
@@ -246,8 +245,8 @@ class Particles(Environments):
         )
 
     def _push(self, force: Array) -> None:
-        """Add to forces [n, 2 A] (N) those of contact between agents. Soft: none is ever quite 0,
-        however far apart."""
+        """Add the contact forces between agents to `force` [n, 2 A] (N). Contacts are soft: the
+        force is never exactly 0, at any distance."""
         apart = self._distance[:, :, self._marks :]
         depth = np.logaddexp(0, (self._reach - apart) / self._margin) * self._margin
         pushes = (
@@ -257,11 +256,11 @@ class Particles(Environments):
             * depth[..., None]
         )
         total = force.reshape(self.n, self._agents, 2)
-        for j in range(self._agents - 1):  # one after the other: the last bit depends on the order
+        for j in range(self._agents - 1):  # sequentially, since the last bit depends on the order
             total -= pushes[:, :, j]
 
     def _look(self) -> Array:
-        """What agents see now, float32 [n, A, O + A]; distances with it."""
+        """Return the current observations, float32 [n, A, O + A], and update the distances."""
         self._worlds.take(self._plus, axis=1, out=self._sight, mode="clip")
         self._worlds.take(self._minus, axis=1, out=self._less, mode="clip")
         np.subtract(self._sight, self._less, out=self._sight)
@@ -278,11 +277,11 @@ class Particles(Environments):
         }
 
     def _spread_rewards(self) -> Array:
-        """[n, A]: minus the distances from landmarks to their nearest agents, for all; -1 for each
-        other that one touches."""
+        """Return rewards [n, A]: minus the distances from landmarks to their nearest agents, shared
+        by all; and -1 for each other agent touched."""
         nearest = np.minimum.reduce(self._distance[:, :, : self._marks], axis=1)
         shared = -nearest[:, 0]
-        # one after the other: `sum` adds many in pairs, with other last bits
+        # sequentially, since the pairwise `sum` differs in the last bits
         for j in range(1, self._marks):
             shared -= nearest[:, j]
         touched = np.add.reduce(
@@ -291,8 +290,8 @@ class Particles(Environments):
         return (shared * self._shared)[:, None] + self._penalty.take(touched)
 
     def _adversary_rewards(self) -> Array:
-        """[n, A]: minus the adversary's distance from the goal; for others that distance less the
-        shortest of theirs."""
+        """Return rewards [n, A]: minus the adversary's distance from the goal; for the others, that
+        distance minus the shortest of theirs."""
         away = self._places.reshape(self.n, self._agents, 2) - self._goal[:, None]
         away *= away
         distance = np.sqrt(away[..., 0] + away[..., 1])

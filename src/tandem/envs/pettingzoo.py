@@ -1,4 +1,4 @@
-"""Environments of PettingZoo and mpe2: by their ids, and what their metadata say."""
+"""PettingZoo and mpe2 environments: lookup by id, and their interfaces."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tandem.errors import EngineError, UnknownNameError
 
 
 def ids(*families: str) -> list[str]:
-    """The environments of the installed PettingZoo and mpe2 in these families, as FAMILY/NAME."""
+    """Return the installed PettingZoo and mpe2 environments of these families, as FAMILY/NAME."""
     found = []
     for family in families:
-        with suppress(ImportError):  # of a package that is not installed
+        with suppress(ImportError):  # the package is not installed
             spec = importlib.util.find_spec(_package(family))
             places = (spec and spec.submodule_search_locations) or []
             names = [m.name for m in pkgutil.iter_modules(places)]
@@ -32,18 +32,18 @@ def _package(family: str) -> str:
 
 
 def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
-    """Returns the module of the environment FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the
-    others of PettingZoo.
+    """Import the module of the environment FAMILY/NAME: from mpe2 for "mpe/simple_spread_v3",
+    otherwise from PettingZoo.
 
-    kind, known: for errors: what the name is of, and the names that there are.
+    kind, known: for error messages: the type of the name, and the known names.
 
-    Raises EngineError where a package is not installed, UnknownNameError for an unknown name.
+    Raises EngineError if a package is not installed, UnknownNameError for an unknown name.
     """
     family, _, game = name.partition("/")
     path = f"{_package(family)}.{game}"
     try:
         with warnings.catch_warnings():
-            # of importing a game, by which PettingZoo means its own API
+            # importing a game triggers PettingZoo's warnings about its own API
             warnings.simplefilter("ignore", DeprecationWarning)
             module = importlib.import_module(path)
     except ModuleNotFoundError as error:
@@ -60,8 +60,8 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
 
 
 def in_turn(env: Any) -> bool:
-    """Whether this has PettingZoo's AEC interface. A class of its own may set `agent_selection` no
-    sooner than in `reset`; one with the parallel interface may have a method `observe` too."""
+    """Return true for PettingZoo's AEC interface. Custom classes may set `agent_selection` only in
+    `reset`, and parallel environments may have a method `observe` too."""
 
     def takes_turns() -> bool:
         return any(hasattr(env, name) for name in ("agent_selection", "agent_iter", "last"))
@@ -69,11 +69,11 @@ def in_turn(env: Any) -> bool:
     if not hasattr(env, "possible_agents") or not has_methods(env, "observe"):
         return False
     if not takes_turns():
-        with suppress(Exception):  # whoever resets it for good tells of that
+        with suppress(Exception):  # the actual reset will raise it again
             env.reset(seed=0)
     return takes_turns()
 
 
 def together(env: object) -> bool:
-    """Whether an environment of several agents says that they may move together."""
+    """Return true if a multi-agent environment declares that agents can move simultaneously."""
     return bool(metadata_of(env).get("is_parallelizable", False))

@@ -1,4 +1,4 @@
-"""Objects with `reset` and `step`, as gym before 0.26 had them, as environments of Gymnasium."""
+"""Adapter from objects with the `reset` and `step` of gym before 0.26 to Gymnasium."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from tandem.envs.opening import amend, look
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array, Info, JSONDict, Tree
 
-# (rewards, dones) of several agents -> (reward, done) of all
+# (rewards, dones) of several agents -> one (reward, done)
 Reduce = Callable[[Tree, Tree], tuple[float, bool]]
 
 
 class Plain(gymnasium.Env):  # type: ignore[misc]
-    """An environment of Gymnasium around an object with an older interface. Attributes that it does
-    not have itself are the object's.
+    """Gymnasium environment around an object with an older interface. Missing attributes are looked
+    up on the object.
 
-    env: `reset()` returns an observation, or (observation, info); it gets the seed if it takes one,
-      or has a method `seed`. `step(action)` returns (observation, reward, done, info), where
-      info["TimeLimit.truncated"] says that a limit ended the episode, or Gymnasium's five.
-    observation_space, action_space: Gymnasium's; by default the object's own, of Gymnasium or of
-      gym; without one, observations have a Box without bounds, of the first one's shape.
-    reduce: makes one reward and one done of those of several agents.
+    Args:
+        env: `reset()` returns an observation, or (observation, info). It receives the seed if it
+            has such a parameter; otherwise a method `seed` is called. `step(action)` returns
+            (observation, reward, done, info), where info["TimeLimit.truncated"] marks truncation,
+            or Gymnasium's five values.
+        observation_space: Gymnasium space. Defaults to the object's, of Gymnasium or gym. Without
+            one, it is an unbounded Box with the shape of the first observation.
+        action_space: Gymnasium space. Defaults to the object's.
+        reduce: Reduces the rewards and dones of several agents to one of each.
 
-    Raises SpaceError where actions have no space, and EnvironmentFault where the object returns
-    anything else.
+    Raises:
+        SpaceError: There is no action space.
+        EnvironmentFault: The object returns anything else.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         return getattr(self.inner, name)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Plain:
-        """A copy of the object, with the same `reduce`, which may be a method of an agent."""
+        """Copy the object but not `reduce`, which may be a method of an agent."""
         memo[id(self)] = new = type(self).__new__(type(self))
         new.__dict__.update(
             {n: x if n == "_reduce" else copy.deepcopy(x, memo) for n, x in vars(self).items()}
@@ -128,8 +132,8 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             self.inner.close()
 
     def _cast(self, obs: Tree) -> Tree:
-        """An observation in the dtype of its space, if that is a Box of floats: most such objects
-        return float64."""
+        """Convert an observation to its space's dtype if that is a Box of floats, since most such
+        objects return float64."""
         space = getattr(self, "observation_space", None)
         if isinstance(space, spaces.Box) and space.dtype.kind == "f":
             return np.asarray(obs, space.dtype)
@@ -150,8 +154,8 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
 
 
 def adapted(env: object, **more: Any) -> gymnasium.Env:
-    """Returns an environment of Gymnasium as it is; another one, or one that gets a space or a
-    function in `more`, as a `Plain` with them."""
+    """Return a Gymnasium environment unchanged. Any other object, or one with spaces or a function
+    in `more`, is wrapped in a `Plain` with them."""
     if isinstance(env, gymnasium.Env) and all(x is None for x in more.values()):
         return env
     return Plain(env, **more)
@@ -166,7 +170,7 @@ def _takes(function: Callable[..., object], name: str) -> bool:
 
 
 def _space(space: Any) -> spaces.Space | None:
-    """Returns Gymnasium's space for one of gym's, which has the same attributes; None for None."""
+    """Convert a gym space, which has the same attributes, to a Gymnasium space; None stays None."""
     if space is None or isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__

@@ -1,8 +1,8 @@
-"""Plain environments stepped one after the other in this process, reset in the same step, each
-episode from its own seed.
+"""Plain environments stepped one after another in this process, with resets in the same step and
+one seed per episode.
 
-Gymnasium's SyncVectorEnv can do this too (autoreset disabled, reset by mask), at 77 % of this
-loop's speed on CartPole × 8.
+Gymnasium's SyncVectorEnv can do this too (autoreset disabled, reset by mask), at 77% of this loop's
+speed on CartPole × 8.
 """
 
 from __future__ import annotations
@@ -39,13 +39,18 @@ from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
 
 class Stepped(Environments):
-    """A vector of plain environments.
+    """Vector of plain environments.
 
-    envs: N Gymnasium environments with the same spaces. Where an episode hangs on more than its
-        seed and its actions, the environment says what `reset` needs as options to begin it again:
-        `resume_options`, JSON data.
-    seed: of the run; episode k of environment i is reset with `episode_seed(seed, first + i, k)`.
-    next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
+    Args:
+        name: Name of the environment, for messages.
+        envs: N Gymnasium environments with the same spaces. If an episode depends on more than its
+            seed and actions, the environment's attribute `resume_options` (JSON data) holds the
+            options with which `reset` repeats it.
+        seed: Seed of the run. Episode k of environment i is reset with
+            `episode_seed(seed, first + i, k)`.
+        next_seed: Alternative to that rule; called with (i, k) when environment i begins its
+            episode k.
+        first: Number of the first environment.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class Stepped(Environments):
                     f"those of environment 0: {self.observation_space} and {self.action_space}",
                     "give every copy of the environment the same spaces.",
                 )
-        rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
+        rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # for several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
         self._envs, self.around = list(envs), envs[0]
         self._steps = [env.step for env in envs]
@@ -80,14 +85,14 @@ class Stepped(Environments):
         self._seeds = [0] * self.n  # of the running episodes
         self._episodes = [-1] * self.n
         self._log = ActionLog(self.n)
-        self._paid = [0.0] * self.n  # the sums of the running episodes' rewards
-        # after how many steps of each running episode the latest calls came
+        self._paid = [0.0] * self.n  # reward sums of the running episodes
+        # step of each running episode at which its latest calls were made
         self._called: list[list[int]] = [[] for _ in range(self.n)]
         self._obs: Tree = None
 
     @property
     def first(self) -> Any:
-        """One of the environments."""
+        """First environment of the vector."""
         return self._envs[0]
 
     def reset(self) -> Tree:
@@ -119,12 +124,12 @@ class Stepped(Environments):
         return obs
 
     def step(self, actions: Array) -> Step:
-        actions = np.array(actions, self._dtype)  # a copy: an environment may write into its action
+        actions = np.array(actions, self._dtype)  # a copy: environments may modify it
         log, obs, i, self._at_start = self._log, self._empty(), 0, False
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
         extra = {name: np.empty((self.n, *x.shape), x.dtype) for name, x in self.extra.items()}
         final: list[tuple[int, Tree]] = []
-        ended: dict[int, int] = {}  # lengths of the episodes that did
+        ended: dict[int, int] = {}  # lengths of the ended episodes
         success: dict[int, float | None] = {}
         log.append(actions)
         try:
@@ -133,7 +138,7 @@ class Stepped(Environments):
                 for name, rows in extra.items():
                     rows[i] = self._entry(i, info, name)
                 if terminated[i] or truncated[i]:
-                    # a reset may write into what the step returned
+                    # a reset may overwrite the step's results
                     rewards[i] = copy.copy(rewards[i])
                     terminated[i], truncated[i] = copy.copy(terminated[i]), copy.copy(truncated[i])
                     final.append((i, self._last(i, seen, terminated[i])))
@@ -145,17 +150,17 @@ class Stepped(Environments):
             raise
         except Exception as error:
             for what, flags in (("terminated", terminated), ("truncated", truncated)):
-                if np.size(flags[i]) > 1:  # neither true nor false, as NumPy says
+                if np.size(flags[i]) > 1:  # an array's truth value is ambiguous
                     raise wrong_flag(self.name, what, flags) from None
             raise raised(self.name, i, log.length(i), error) from error
         reward = self._rewards(rewards)
         if not all_finite(reward):
             i = int(bad_rows(reward)[0])
-            if rewards[i] is None:  # for NumPy as good as nan, but nothing was divided by zero
+            if rewards[i] is None:  # NumPy converts None to nan
                 raise wrong_reward(self.name, rewards)
             raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
         paid = self._paid
-        for i, r in enumerate(reward.tolist()):  # quicker than arrays of a few
+        for i, r in enumerate(reward.tolist()):  # faster than small arrays
             paid[i] += r
         for i in ended:
             paid[i] = 0.0
@@ -204,11 +209,8 @@ class Stepped(Environments):
         return data, arrays | {"actions": np.concatenate(runs), "paid": np.array(self._paid)}
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
-        if (
-            "lengths" not in data
-            # such as of a native vector that this machine has not, for another version of its
-            # package
-        ):
+        # for example from a native vector of another package version, which is not available here
+        if "lengths" not in data:
             raise ResumeError(
                 f"the saved state is not from plain environments of {self.name}.",
                 "the run's original mode and package versions",
@@ -218,7 +220,7 @@ class Stepped(Environments):
             raise other_number(len(data["lengths"]), self.n)
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
         self._at_start = False
-        # a run from before actions were in the space's own goes on as it began
+        # older runs did not use the action space's dtype; they continue with theirs
         if self._dtype is not None:
             self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
@@ -231,7 +233,7 @@ class Stepped(Environments):
             more = {} if options is None else {"options": options}
             try:
                 paid.append(self._replay(obs, i, run, more))
-            except ResumeError as error:  # the others begin new episodes, too, after their calls
+            except ResumeError as error:  # the others also restart, after their calls
                 failed.append(error)
         if failed:
             raise failed[0]
@@ -241,8 +243,8 @@ class Stepped(Environments):
                 raise not_resumable(
                     self.name, same.index(False), f"its observation (array {j}) differs"
                 )
-        # what an environment keeps beyond its episodes may show in its rewards alone, as of
-        # Gymnasium's NormalizeReward; older runs did not save them
+        # state that persists across episodes may affect only rewards, as in Gymnasium's
+        # NormalizeReward; older runs did not save reward sums
         if differing := np.flatnonzero(arrays.get("paid", paid) != np.array(paid)).tolist():
             raise not_resumable(self.name, differing[0], "its rewards differ")
         self._log, self._paid, self._obs = ActionLog.holding(runs), paid, obs
@@ -251,7 +253,7 @@ class Stepped(Environments):
         close(self.name, self._envs)
 
     def _begin(self, i: int) -> Tree:
-        """Start the next episode of environment i; what it observes first."""
+        """Start the next episode of environment i and return its first observation."""
         self._episodes[i] += 1
         self._called[i].clear()
         self._seeds[i] = self._next_seed(i, self._episodes[i])
@@ -259,8 +261,8 @@ class Stepped(Environments):
         return seen
 
     def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> float:
-        """Play the running episode of environment i again, up to its last observation, with all
-        calls at their steps; the sum of its rewards."""
+        """Replay the running episode of environment i up to its last observation, with all calls
+        at their steps. Return the sum of its rewards."""
         paid, calls = 0.0, self._calls_by_step(i)
         try:
             if -1 in calls:
@@ -293,7 +295,7 @@ class Stepped(Environments):
         return paid
 
     def _calls_by_step(self, i: int) -> dict[int, list[EnvironmentCall]]:
-        """The calls in environment i by the steps of its running episode; -1: before it."""
+        """Return the calls in environment i by step of its running episode; -1: before it."""
         before = len(self.calls) - len(self._called[i])
         found: dict[int, list[EnvironmentCall]] = {}
         for step, call in zip([-1] * before + self._called[i], self.calls, strict=True):
@@ -311,7 +313,7 @@ class Stepped(Environments):
         return np.empty((self.n, *spec.shape), spec.dtype)
 
     def _put(self, obs: Tree, i: int, seen: Tree) -> None:
-        """Write what environment i observed into row i of `obs`."""
+        """Write the observation of environment i into row i of `obs`."""
         spec = self.observation
         if isinstance(spec, dict):
             seen = self.flatten(seen)
@@ -321,7 +323,7 @@ class Stepped(Environments):
             self._put_leaf(obs, i, seen, spec, None)
 
     def _put_leaf(self, out: Array, i: int, value: Tree, spec: Leaf, key: str | None) -> None:
-        # the first of each is quick, the second sure
+        # in each pair, the first test is fast, the second exact
         if (getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape) or (
             getattr(value, "dtype", None) is not out.dtype and not storable(value, spec)
         ):
@@ -329,7 +331,7 @@ class Stepped(Environments):
         out[i] = value
 
     def _last(self, i: int, seen: Tree, terminated: bool) -> Tree:
-        """The true last observation of an episode, as an array of its own, checked."""
+        """Check the true last observation of an episode and return it as a new array."""
 
         def one(spec: Leaf, value: Tree, key: str | None) -> Array:
             if np.shape(value) != spec.shape or not storable(value, spec):
@@ -346,7 +348,7 @@ class Stepped(Environments):
         return obs
 
     def _entry(self, i: int, info: Any, name: str) -> Array:
-        """What the info of environment i has for a column of `extra`, checked."""
+        """Return the checked info entry of environment i for a column of `extra`."""
         value, spec = info.get(key := name.removeprefix("info/")), self.extra[name]
         if np.shape(value) != spec.shape or not storable(value, spec):
             raise EnvironmentFault(
@@ -363,7 +365,7 @@ class Stepped(Environments):
     def _rewards(self, rewards: list[float]) -> Array:
         reward = _numbers(rewards)
         if reward is None:
-            with suppress(TypeError, ValueError):  # some in an array of one number
+            with suppress(TypeError, ValueError):  # some may be arrays of one number
                 reward = _numbers([np.asarray(each).item() for each in rewards])
         if reward is None:
             raise wrong_reward(self.name, rewards)
@@ -380,26 +382,27 @@ class Stepped(Environments):
 
 
 def _numbers(values: list[float]) -> Array | None:
-    """As float32 [N]; None where one of them is no number."""
+    """Convert to float32 [N]; return None if one of them is not a number."""
     try:
         x: Array = np.array(values, np.float32)
-    except (TypeError, ValueError, OverflowError):  # the last of a number beyond all floats
+    except (TypeError, ValueError, OverflowError):  # Overflow: integers beyond float range
         return None
     return x if x.shape == (len(values),) else None
 
 
 class ActionLog:
-    """The actions since the earliest running episode began: a growing array [steps, N, ...]."""
+    """Log of the actions since the start of the oldest running episode: a growing array [steps, N,
+    ...]."""
 
     def __init__(self, n: int) -> None:
-        # where each environment's running episode began; one past the last row
+        # first row of each environment's running episode; one past the last row
         self.start = [0] * n
         self.end = 0
         self._data: Array = np.empty((0, n))
 
     @classmethod
     def holding(cls, runs: list[Array]) -> ActionLog:
-        """A log of running episodes, given the actions [length, ...] of each."""
+        """Create a log of running episodes from the actions [length, ...] of each."""
         log = cls(len(runs))
         log.end = max(map(len, runs))
         log.start = [log.end - len(run) for run in runs]
@@ -415,19 +418,19 @@ class ActionLog:
         self.end += 1
 
     def length(self, i: int) -> int:
-        """How many steps the running episode of environment i has."""
+        """Return the number of steps in the running episode of environment i."""
         return self.end - self.start[i]
 
     def of(self, i: int) -> Array:
         return self._data[self.start[i] : self.end, i].copy()
 
     def at(self, t: int) -> Array:
-        """The actions [N, ...] of row t; zeros where an episode began later, in a log made by
-        `holding`."""
+        """Return the actions [N, ...] of row t. In a log made by `holding`, they are zeros for
+        episodes that began later."""
         return self._data[t]
 
     def _make_room(self, actions: Array) -> None:
-        """Drop the rows before every running episode; at least double what is left."""
+        """Drop the rows before all running episodes, and at least double the remaining space."""
         drop = min(self.start)
         rows = self._data[drop : self.end]
         self._data = np.zeros((max(256, 2 * len(rows)), *actions.shape), actions.dtype)

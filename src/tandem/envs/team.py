@@ -1,6 +1,6 @@
-"""Several agents as one: an environment of PettingZoo's as one of Gymnasium's, whose arrays have an
-axis for the agents. So all that works with environments (steps, checkpoints, worker processes)
-works with teams."""
+"""Teams: a PettingZoo environment as a Gymnasium environment whose arrays have an agent axis.
+Everything that works with environments (stepping, checkpoints, worker processes) works with teams.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tandem.types import Array, EnvKwargs, Info, Tree
 
 
 class Team(gymnasium.Env):  # type: ignore[misc]
-    """A team of A agents, of an environment with PettingZoo's parallel interface; see `team`.
+    """Team of the A agents of an environment with PettingZoo's parallel interface; see `team`.
 
     Observations are a Dict:
-    "agents" float32 [A, O + A]: each agent's observation (one-hot where it is discrete), padded
-      with zeros to the widest, all zeros for agents that are gone; then the agent's index as a
-      one-hot vector, so that one network serves all.
-    "state" float32 [S]: the environment's own, or all observations side by side.
-    "active" int8 [A]: 1 where an agent takes part, or would if a limit had not ended the episode; 2
-      where a limit took it alone in the step before: what it sees is its last observation, which
-      values are bootstrapped from; else 0.
-    `action_mask` int8 [A * C], for C choices each: where agents have different numbers of choices,
-      or the environment gives masks (in infos, or beside an "observation").
+    "agents" float32 [A, O + A]: each agent's observation (one-hot if discrete), padded with zeros
+      to the widest, and all zeros for inactive agents; then the agent's index as a one-hot vector,
+      so that agents can share a network.
+    "state" float32 [S]: the environment's state, or all observations concatenated.
+    "active" int8 [A]: 1 for an agent that takes part, or would if a limit had not ended the
+      episode; 2 if a limit removed this agent alone in the previous step, so that its last
+      observation provides the bootstrap value; otherwise 0.
+    `action_mask` int8 [A * C], for C choices each: present if agents have different numbers of
+      choices, or if the environment has masks (in infos, or next to "observation").
 
-    Actions are MultiDiscrete [C, ...], or a Box [A, D] with the bounds of each agent, which gets
-    the first of its D axes, as many as it has. The reward is the mean over all agents, with 0 for
-    those that are gone; info["rewards"] float32 [A] has each, as `rewards_space` says. The episode
-    terminates when no agent is left; it is truncated where a limit ended it for one of them.
+    Actions are MultiDiscrete [C, ...], or a Box [A, D] with each agent's bounds; an agent with
+    fewer axes receives the first of the D. The reward is the mean over all agents, with 0 for
+    inactive ones; info["rewards"] float32 [A], described by `rewards_space`, has each agent's. The
+    episode terminates when no agent is left; it is truncated if a limit ended it for one of them.
 
     Raises SpaceError for agents whose spaces cannot be joined.
     """
@@ -93,7 +93,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             [np.zeros((count, self._width), np.float32), np.eye(count, dtype=np.float32)], -1
         )
         beside = self._agents(obs)[:, : self._width].ravel()
-        # Particle worlds have no state but this, which would be computed anew.
+        # Particle worlds have this same state, so computing it again is unnecessary.
         self._own = own is not None and not np.array_equal(own, beside)
         size = own.size if own is not None and self._own else beside.size
         parts = {
@@ -135,7 +135,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             )
         over = not self.inner.agents
         limited = {n for n in cut if not terminated.get(n, False)}
-        # One that a limit cut as it ended the episode would go on.
+        # An agent truncated at the end of the episode counts as active: it would have continued.
         joint = self._observed(obs, infos, limited if over else {*self.inner.agents, *limited})
         if limited and not over:
             joint["active"][[n in limited for n in self.names]] = 2
@@ -150,7 +150,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         self.inner.close()
 
     def _checked(self, both: Any) -> tuple[dict[str, Tree], dict[str, Info]]:
-        """What a reset of the environment returned: (observations, infos) by agent."""
+        """Return the result of a reset, (observations, infos) by agent, after checking its form."""
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
             kinds = ", ".join(type(x).__name__ for x in both) if isinstance(both, tuple) else ""
@@ -196,7 +196,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         return agents
 
     def _allowed(self, i: int, obs: dict[str, Tree], infos: dict[str, Info], here: bool) -> Array:
-        """The choices [C] of one agent; all are open to one that is gone, since none counts."""
+        """Return the valid choices [C] of one agent; all ones for an inactive agent, whose action
+        does not count."""
         mask, size = np.zeros(self.choices, np.int8), self._actions[i].sizes[0]
         if not here:
             mask[:] = 1
@@ -218,12 +219,12 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def _state(self) -> Array | None:
         try:
             return np.array(self.inner.state(), np.float32).ravel()
-        except (AttributeError, NotImplementedError):  # PettingZoo's: the environment has none
+        except (AttributeError, NotImplementedError):  # raised by PettingZoo if there is none
             return None
 
 
 def _vector(x: Tree, spec: Leaf) -> Array:
-    """An agent's observation as numbers: one-hot where it is discrete."""
+    """Return an agent's observation as a vector; one-hot if it is discrete."""
     if not spec.sizes:
         return np.asarray(x, np.float32).ravel()
     if not storable(x, spec) or len(outside(np.asarray(x)[None], spec)):
@@ -236,15 +237,18 @@ def _vector(x: Tree, spec: Leaf) -> Array:
 
 
 def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
-    """Returns the team of an environment.
+    """Return the team of an environment.
 
-    env: an environment with PettingZoo's parallel interface, or its AEC interface (by PettingZoo's
-      own conversion); a callable that makes one; or an id, FAMILY/NAME: "mpe/simple_spread_v3" (of
-      the package mpe2), "sisl/pursuit_v4".
-    kwargs: arguments for an id's environment.
+    Args:
+        env: Environment with PettingZoo's parallel interface, or its AEC interface (converted by
+            PettingZoo); a callable that makes one; or an id FAMILY/NAME, such as
+            "mpe/simple_spread_v3" (from the package mpe2) or "sisl/pursuit_v4".
+        kwargs: Arguments for an id's environment.
 
-    Raises EngineError where its package is not installed, UnknownNameError for an unknown id,
-    SettingError for what is no environment of several agents.
+    Raises:
+        EngineError: The environment's package is not installed.
+        UnknownNameError: The id is unknown.
+        SettingError: The object is not a multi-agent environment.
     """
     if isinstance(env, str):
         env = _by_id(env, dict(kwargs or {}))
@@ -275,7 +279,7 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
 def _by_id(name: str, kwargs: EnvKwargs) -> Any:
     module = by_id(name, "environment of several agents", ids(*FAMILIES))
     if name.startswith("mpe/"):
-        # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
+        # skips PettingZoo's order and bounds checks, which a team never violates: 1/3 of a step
         return module.raw_env(**kwargs)
     make = getattr(module, "parallel_env", None) or module.env
     return make(**kwargs)

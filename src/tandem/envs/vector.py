@@ -1,5 +1,4 @@
-"""A vector of environments as the collector sees it: what every way of stepping N environments at
-once has in common."""
+"""Common interface of all vector environments, as used by the collector."""
 
 from __future__ import annotations
 
@@ -19,54 +18,51 @@ from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observ
 from tandem.types import Array, JSONDict, Tree, leaves
 
 Arrays = dict[str, Array]
-SUCCESS = "is_success"  # in the info of Gymnasium-Robotics and Stable-Baselines3
+SUCCESS = "is_success"  # info key of Gymnasium-Robotics and Stable-Baselines3
 NONE = np.empty(0, np.int64)
 
 
 class Step(NamedTuple):
-    """One step of N environments. Every array is new: the caller may keep it."""
+    """One step of N environments. Every array is new, so the caller may keep it."""
 
-    obs: Tree  # [N, ...]  what to act on next
+    obs: Tree  # [N, ...]  observations to act on next
     reward: Array  # float32 [N]
     terminated: Array  # bool [N]
     truncated: Array  # bool [N]
     valid: Array  # bool [N]  false for an environment that only reset itself in this step
-    final: list[
-        tuple[int, Tree]
-    ] = []  # (environment, true last observation) where `obs` is already of the next episode
-    extra: dict[
-        str, Array
-    ] = {}  # [N, ...]  what else came of it, by the names in `Environments.extra`
-    lost: list[
-        int
-    ] = []  # environments that were lost in this step, and have begun anew; not `valid`
-    success: dict[int, float | None] = {}  # of episodes that ended: 1 or 0, where `info` says it
+    # (environment, true last observation) where `obs` already belongs to the next episode
+    final: list[tuple[int, Tree]] = []
+    # [N, ...]  further results, by the names in `Environments.extra`
+    extra: dict[str, Array] = {}
+    # environments that failed in this step and were restarted; not `valid`
+    lost: list[int] = []
+    success: dict[int, float | None] = {}  # of ended episodes: 1 or 0, if `info` reports it
 
 
 class Environments(ABC):
-    """N environments with one observation space and one action space, which reset themselves.
+    """N environments with the same observation and action spaces, which reset themselves.
 
-    After a step in which environment i ended, either `obs[i]` opens its next episode and `final`
-    holds the observation that ended the last one (reset in the same step), or `obs[i]` is that last
-    observation, and the next step, whatever the action, only resets (`valid[i]` is false there).
+    After a step in which environment i ended, there are two cases. With a reset in the same step,
+    `obs[i]` starts the next episode and `final` holds the last observation of the ended one.
+    Otherwise `obs[i]` is that last observation, and the next step only resets, whatever the action
+    (`valid[i]` is false there).
     """
 
     n: int
     name: str
-    observation_space: Any  # of one environment, as Gymnasium has it
+    observation_space: Any  # Gymnasium space of one environment
     action_space: Any
     observation: Spec
-    parts: dict[str, Leaf]  # of an observation, by name; "" where it is one array
+    parts: dict[str, Leaf]  # parts of an observation, by name; "" for a single array
     action: Leaf
-    gone = False  # for good, with their episodes: there is no state of them any more
-    resumable = True  # whether there is a state of them; else a resumed run begins new episodes
-    # what each step brings beside: "rewards", of each agent of a team
+    gone = False  # true if the environments are permanently lost, with their episodes
+    resumable = True  # if false, there is no saved state, and a resumed run begins new episodes
+    # further results of each step, such as "rewards" of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
-    around: Any | None = (
-        None  # one of the environments, or their vector, with the wrappers around it
-    )
-    unsealed = "give vectorization='plain'."  # what allows calls in them
-    clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
+    # one environment, or the vector, including its wrappers
+    around: Any | None = None
+    unsealed = "give vectorization='plain'."  # error advice: how to allow calls in them
+    clips = False  # if true, learners receive rewards clipped to [-1, 1]; scores stay unclipped
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
         self.name, self.n = name, n
@@ -74,52 +70,51 @@ class Environments(ABC):
         self.observation = spec = observation_spec(observation_space)
         self.parts = spec if isinstance(spec, dict) else {"": spec}
         self._symbols = [(key, leaf) for key, leaf in self.parts.items() if leaf.sizes]
-        self.flatten = flattener(observation_space)  # from what one shows to what its Spec has
+        self.flatten = flattener(observation_space)  # from an observation to its Spec's entries
         self.action = action_leaf(action_space, self.observation)
-        self._dtype = self.action.own or None  # of actions as environments get them; None: as given
-        self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # of each position, in a mask
-        self.calls: list[EnvironmentCall] = []  # that were made in them, in order
+        self._dtype = self.action.own or None  # of the environments' actions; None: unchanged
+        self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # mask offsets per position
+        self.calls: list[EnvironmentCall] = []  # calls made so far, in order
 
     @abstractmethod
     def reset(self) -> Tree:
-        """Begin: every environment starts its first episode. The observations, [N, ...]."""
+        """Start the first episode of every environment. Return the observations [N, ...]."""
 
     def restart(self) -> Tree:
-        """Every environment starts its next episode, whatever has become of the one under way; its
-        first, where episodes are not numbered. The observations, [N, ...]."""
+        """Start the next episode of every environment, abandoning running ones, or the first if
+        episodes are not numbered. Return the observations [N, ...]."""
         return self.reset()
 
     def episodes(self) -> list[int]:
-        """The numbers of the episodes under way, where they are numbered, else none."""
+        """Return the numbers of the running episodes; empty if they are not numbered."""
         return []
 
     def skip(self, episodes: list[int]) -> None:
-        """The episodes up to these are over: `restart` begins later ones. Of environments that are
-        in no such list, none is."""
+        """Mark all episodes up to these numbers as over, so that `restart` begins later ones.
+        Environments missing from the list have had none."""
         return
 
     @abstractmethod
     def step(self, actions: Array) -> Step:
-        """Take actions [N, ...] that lie in the action space.
+        """Step with actions [N, ...] from the action space.
 
-        Raises EnvironmentFault for an exception or a wrong shape from an environment,
-        NonFiniteError for NaN or infinity in an observation or reward; both name the environment
-        and the step of its episode."""
+        Raises EnvironmentFault if an environment raises or returns a wrong shape, NonFiniteError
+        for NaN or infinity in an observation or reward. Both name the environment and the step of
+        its episode."""
 
     @abstractmethod
     def state(self) -> tuple[JSONDict, Arrays]:
-        """All that is needed to go on exactly from here. Changes nothing. Raises ResumeError where
-        that cannot be had."""
+        """Return the state needed to resume exactly from here, without changing anything. Raises
+        ResumeError if that is not possible."""
 
     @abstractmethod
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
-        """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if
-        they do not get there."""
+        """Resume from the result of `state`, in new or used environments. Raises ResumeError if
+        they cannot be restored."""
 
     def make_calls(self, calls: Sequence[Any]) -> None:
-        """Makes these calls, `EnvironmentCall`s or what JSON has of them, in every environment,
-        between two steps. Environments that have not been reset are reset first, as methods may
-        need that."""
+        """Make these calls (`EnvironmentCall`s or their JSON form) in every environment, between
+        two steps. Environments are reset first if needed, since methods may require that."""
         for call in calls:
             self._call(made := EnvironmentCall(*call))
             self.calls.append(made)
@@ -128,31 +123,31 @@ class Environments(ABC):
         raise sealed(call.name, self.name, self.unsealed)
 
     def attribute(self, name: str) -> list[object]:
-        """The values of an attribute in the environments, or in the wrappers around them."""
+        """Return the values of an attribute of the environments, or of their wrappers."""
         raise sealed(name, self.name, self.unsealed)
 
     def request_stop(self) -> None:
-        """The run is to end soon: nobody waits long for an environment from now on, where that can
-        be helped."""
+        """Announce that the run ends soon: avoid long waits for environments, if possible."""
         return
 
     def forget_stop(self) -> None:
-        """Takes `request_stop` back: somebody may go on with them after all."""
+        """Revoke `request_stop`, since the environments may be used again."""
         return
 
     def own(self, obs: Tree) -> Tree:
-        """Observations [N, ...] from a checkpoint as `step` gives them."""
+        """Convert observations [N, ...] from a checkpoint to the format of `step`."""
         return obs
 
     @abstractmethod
     def close(self) -> None:
-        """Free what the environments hold."""
+        """Release the environments' resources."""
 
     def check(self, obs: Tree, when: Callable[[int], str], going: Array | None = None) -> None:
-        """Raises for observations [N, ...] that are not finite, symbols outside of their space, and
-        masks that leave no choice to an environment that acts.
+        """Raise an error for non-finite observations [N, ...], discrete values outside their space,
+        and masks without a valid action for an environment that acts.
 
-        when: says at what moment an environment is. going: which ones act, [N]; None: all."""
+        when: describes the current step of an environment. going: which ones act, [N]; None: all.
+        """
         for x in obs.values() if isinstance(obs, dict) else (obs,):
             if not _finite(x):
                 i = int(bad_rows(x := to_numpy(x))[0])
@@ -169,8 +164,8 @@ class Environments(ABC):
                 raise no_choice(self.name, int(rows[0]), when(int(rows[0])))
 
     def check_last(self, i: int, obs: Tree, when: str, terminated: bool) -> None:
-        """As `check`, of the last observation of environment i, whose mask counts if it was only
-        truncated: then it is valued."""
+        """Check the last observation of environment i, as `check` does. Its mask counts only after
+        truncation, where the observation provides the bootstrap value."""
         for x in leaves(obs):
             if not _finite(x):
                 raise not_finite(self.name, "the last observation", i, when, x)
@@ -182,18 +177,19 @@ class Environments(ABC):
             raise no_choice(self.name, i, when)
 
     def stuck(self, obs: Tree) -> Array:
-        """The numbers of the rows of obs [N, ...] whose mask leaves no choice at some position."""
+        """Return the indices of the rows of obs [N, ...] whose mask has a position without a valid
+        action."""
         left = np.add.reduceat(obs[MASK] != 0, self._first_choices, axis=1)
         return np.flatnonzero(~left.astype(np.bool_).all(axis=1))
 
 
 def episode_seed(seed: int, env: int, episode: int) -> int:
-    """The seed (31 bits, which every simulator takes) of one environment's episode."""
+    """Return the seed of an environment's episode, of 31 bits, which every simulator accepts."""
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
 def close(name: str, envs: Iterable[Any]) -> None:
-    """Close each environment or vector; one that raises is noted, and the others are closed."""
+    """Close each environment or vector. Exceptions are logged, and the others are still closed."""
     for env in envs:
         with attempt(f"close of {name} failed"):
             env.close()
@@ -201,7 +197,7 @@ def close(name: str, envs: Iterable[Any]) -> None:
 
 @contextmanager
 def closed_on_error(*closes: Callable[[], object]) -> Iterator[None]:
-    """Call these functions, which close environments or end who has them, if the block raises."""
+    """Call these functions, which close environments or stop their owners, if the block raises."""
     try:
         yield
     except BaseException:
@@ -212,21 +208,21 @@ def closed_on_error(*closes: Callable[[], object]) -> Iterator[None]:
 
 
 def success_of(info: object) -> float | None:
-    """Whether an episode was a success, 1 or 0, by the info of its last step; None if that has no
+    """Return 1 or 0 for an episode's success, from the info of its last step; None if that has no
     `is_success`."""
     value = info.get(SUCCESS) if isinstance(info, Mapping) else None
     return None if value is None else float(np.all(value))
 
 
 def begun(data: JSONDict) -> list[int]:
-    """The episodes of a vector's state, which may be of one in several processes; none where they
-    are not numbered."""
+    """Return the episode numbers in a vector's state, possibly from several processes; empty if
+    they are not numbered."""
     return [k for part in data.get("parts", [data]) for k in part.get("episodes", [])]
 
 
 def all_finite(x: Array) -> bool:
-    """Whether a contiguous float array has neither NaN nor infinity: times 0, everything else is 0.
-    A dot product takes a third of the time of isfinite().all() on small arrays."""
+    """Return true if a contiguous float array has no NaN or infinity; any other number times 0 is
+    0. On small arrays the dot product takes a third of the time of isfinite().all()."""
     flat = x.ravel()
     return not flat.dot(_zeros(flat.size))
 
@@ -237,8 +233,8 @@ def _zeros(size: int) -> Array:
 
 
 def storable(value: Tree, spec: Leaf) -> bool:
-    """Whether an observation can be stored in the dtype of its space. Floats are never cut to
-    whole numbers, and whole numbers have to lie in the range of the dtype."""
+    """Return true if an observation can be stored in the dtype of its space. Floats are never
+    truncated to integers, and integers must fit the range of the dtype."""
     x = np.asarray(value)
     return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
 
@@ -250,13 +246,13 @@ def _finite(x: Array) -> bool:
 
 
 def bad_rows(x: Array) -> Array:
-    """The numbers of the rows of [N, ...] that hold NaN or infinity."""
+    """Return the indices of the rows of [N, ...] that contain NaN or infinity."""
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
 
 
 def outside(x: Array, spec: Leaf) -> Array:
-    """The numbers of the rows of symbols [N, ...] that are none of their space: engines make zeros
-    of these, or break off."""
+    """Return the indices of the rows of discrete values [N, ...] that lie outside their space.
+    Backends would turn these into zeros, or fail."""
     sizes = np.array(spec.sizes) if spec.shape else spec.sizes[0]
     odd = (x < spec.start) | (x >= spec.start + sizes)
     return np.flatnonzero(odd.reshape(len(x), -1).any(axis=1)) if odd.any() else NONE
@@ -280,7 +276,7 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
 
 
 _OR_PLAIN = "or wrap the environment: tandem.envs.plain.Plain(env)."
-# What an environment as gym before 0.26 had it raises, what Gymnasium expects, and the correction.
+# Error text of an environment with the API of gym before 0.26 -> (Gymnasium's API, fix).
 _OLD = {
     "to unpack (expected 5, got 4": (
         "(observation, reward, terminated, truncated, info) from step",
@@ -295,7 +291,7 @@ _OLD = {
 
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
     if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
-        return _observation_alone(name)  # as a wrapper of Gymnasium's found it
+        return _observation_alone(name)  # raised by a Gymnasium wrapper
     expected = "an environment that steps and resets without exceptions"
     fix = "fix the environment; its own traceback is above this one."
     for text, (wanted, change) in _OLD.items():
@@ -317,7 +313,8 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
 
 
 def opened(name: str, came: Any) -> Any:
-    """The result of `reset`: (observation, info). EnvironmentFault for an observation alone."""
+    """Return the result of `reset` if it is (observation, info). Raises EnvironmentFault for an
+    observation alone."""
     is_pair = isinstance(came, tuple | list) and len(came) == 2
     if is_pair and not isinstance(came[1], np.ndarray | np.generic | float | int):
         return came
@@ -365,7 +362,7 @@ def wrong_reward(name: str, rewards: Sequence[Tree]) -> EnvironmentFault:
         ),
         0,
     )
-    # what float() makes a number of never comes here
+    # values that float() converts never get here
     one = "float(np.sum(reward))" if np.size(rewards[env]) > 1 else "0.0"
     return EnvironmentFault(
         f"environment {env} of {name} returned the reward {rewards[env]!r}.",
@@ -385,7 +382,7 @@ def wrong_flag(name: str, what: str, flags: Sequence[Tree]) -> EnvironmentFault:
 
 
 def other_number(saved: int, here: int) -> ResumeError:
-    """That a saved state is of another number of environments."""
+    """Return the error for a saved state with a different number of environments."""
     return ResumeError(
         f"the saved state has {saved} environments, but this run has {here}.",
         "the run's original number of environments",

@@ -1,5 +1,5 @@
-"""Any `gymnasium.vector.VectorEnv` as the collector sees it, in each of Gymnasium's autoreset modes
-(https://gymnasium.farama.org/api/vector/)."""
+"""Adapter of any `gymnasium.vector.VectorEnv` to the collector, in each of Gymnasium's autoreset
+modes (https://gymnasium.farama.org/api/vector/)."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
 
 
 def is_vector(env: object) -> bool:
-    """Whether this is a vector of environments: Gymnasium's, or what has its attributes."""
+    """Return true for a Gymnasium vector environment, or an object with its attributes."""
     return not isinstance(env, (str, type)) and all(
         hasattr(env, name) for name in ("num_envs", "single_observation_space", "reset", "step")
     )
 
 
 def has_state(envs: Any, registered: bool) -> bool:
-    """Whether a vector can be brought back to where it was: by `get_state` and `set_state`, or,
-    of one that is `registered` or of Gymnasium's own `gymnasium.envs`, by its attributes."""
+    """Return true if a vector's state can be saved and restored: by `get_state` and `set_state`, or
+    by its attributes if it is `registered` or from `gymnasium.envs`."""
     if has_methods(envs, "get_state", "set_state"):
         return True
     *wrappers, innermost = (type(layer).__module__ for layer in layers(envs))
@@ -67,27 +67,30 @@ def has_state(envs: Any, registered: bool) -> bool:
 class VectorEnvironments(Environments):
     """The N environments of a vector.
 
-    envs: the vector. Its metadata say which autoreset mode it has: with NEXT_STEP the step after an
-        end only resets, with SAME_STEP the last observations are in `info["final_obs"]`, with
-        DISABLED those that ended are reset here, by `reset(options={"reset_mask": ...})`.
-    seed: the vector is reset by `episode_seed(seed, first, 0)`; where it has to begin anew, by
-        those of 1, 2, ... Its episodes have no seeds of their own.
-    remake: for a vector whose seeds are fixed as it is made: makes another one, for its beginning
-        number 0, 1, 2, ...
-    owned: whether `close` closes the vector.
-    registered: whether it is the vector that an id is registered with.
+    Masks of discrete actions become part of the observation. They come from
+    `info["action_mask"]` [N, choices], or from a method `action_masks()` of the vector or its
+    environments; the vector is reset to look for them. Actions with several axes, and Dict and
+    Tuple actions, are flattened to vectors for algorithms. A vector with torch or JAX arrays
+    receives such arrays on its device, and its outputs are read by DLPack.
 
-    Masks of discrete actions in `info["action_mask"]` [N, choices], or of a method
-    `action_masks()` of the vector or of its environments, become a part of the observation; to look
-    for them, the vector is reset. Actions of several axes, and Dicts and
-    Tuples of them, are vectors to algorithms. Where the vector's arrays are torch's or JAX's, it is
-    given such ones, on their device, and its own are read by DLPack.
+    A vector resumes exactly if it has two methods. `get_state()` returns everything that its next
+    steps depend on, as dicts, lists and tuples of arrays, numbers, strings and NumPy generators.
+    `set_state(state)` restores it in another vector that was reset. Vectors from `gymnasium.envs`
+    and registered ones also resume exactly if their attributes are such data. With any other vector
+    (`resumable` is False), a resumed run begins new episodes.
 
-    A vector is resumed exactly where it has two methods: `get_state()` gives all that its next
-    steps depend on, as dicts, lists and tuples of arrays, numbers, strings and NumPy generators;
-    `set_state(state)` takes that, in another vector that was reset. So are vectors of Gymnasium's
-    own `gymnasium.envs`, and registered ones, whose attributes are such data. With any other
-    (`resumable` is False) a resumed run begins new episodes.
+    Args:
+        name: Name of the environment, for messages.
+        envs: The vector. Its metadata name the autoreset mode. NEXT_STEP: the step after an end
+            only resets. SAME_STEP: the last observations are in `info["final_obs"]`. DISABLED:
+            ended environments are reset here, by `reset(options={"reset_mask": ...})`.
+        seed: The vector is reset with `episode_seed(seed, first, 0)`, and with those of 1, 2, ...
+            at restarts. Single episodes have no seeds.
+        first: Number of the first environment.
+        remake: For a vector whose seeds are fixed at creation: creates another vector, for start
+            number 0, 1, 2, ...
+        owned: If true, `close` closes the vector.
+        registered: True for the vector entry point of a registered id.
     """
 
     def __init__(
@@ -103,13 +106,13 @@ class VectorEnvironments(Environments):
     ) -> None:
         _refuse_parts(name, envs)
         self.name, self.mode = name, autoreset_mode(name, envs)
-        self.spec = spec_of(envs)  # evaluations go by its limit
+        self.spec = spec_of(envs)  # its step limit determines the budget of evaluations
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._registered = registered
-        self._remake, self._number = remake, 0  # how often all episodes were begun anew
+        self._remake, self._number = remake, 0  # number of restarts of all episodes
         self._was_reset = False
-        self._opened: tuple[Tree, Info] | None = None  # of a reset that no step followed yet
-        # from NumPy's arrays to those of the library whose arrays the vector has
+        self._opened: tuple[Tree, Info] | None = None  # result of a reset not yet followed by steps
+        # converts NumPy arrays to the vector's array library
         self._tensor: Callable[[Array], Array] | None = None
         taken = vector_space(envs.single_action_space)
         actions = envs.single_action_space if taken is None else taken
@@ -121,7 +124,7 @@ class VectorEnvironments(Environments):
         self._reader = Reader(self, masks, wraps, method)
         self._restored = None if taken is None else restored(self.action)
         self._all = np.ones(self.n, np.bool_)
-        self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
+        self._ended = np.zeros(self.n, np.bool_)  # these only reset in the next step
         self.resumable, self.around = has_state(envs, registered), envs
 
     # Beginning
@@ -132,11 +135,11 @@ class VectorEnvironments(Environments):
         self._number = 0
         obs = self._begin()
         if self.resumable:
-            self.state()  # what cannot be kept is told before anything is learned
+            self.state()  # raise errors about unsavable state before training starts
         return obs
 
     def begin_at(self, seed: int) -> None:
-        """The next `reset` is by this seed, as if the vector had been made with it."""
+        """Make the next `reset` use this seed, as if the vector had been created with it."""
         if seed != self._seed:
             self._seed, self._opened = seed, None
 
@@ -153,14 +156,14 @@ class VectorEnvironments(Environments):
         return [self._number]
 
     def device_library(self) -> str:
-        """The library, "torch" or "jax", whose arrays on another device than this memory the
-        observations are; "" where they are none."""
+        """Return "torch" or "jax" if observations are that library's arrays outside CPU memory,
+        otherwise ""."""
         self._opened = self._opened or self._reset(seed=self.next_seed())
         first = leaves(self._opened[0])[0]
         return library_of(first) if off_host(first) else ""
 
     def stay_on_device(self) -> None:
-        """From now on observations are tensors, where those of the vector are."""
+        """Keep observations as tensors from now on where the vector returns tensors."""
         self._reader.stay()
 
     def own(self, obs: Tree) -> Tree:
@@ -175,7 +178,7 @@ class VectorEnvironments(Environments):
         self._number = episodes[0] if episodes else 0
 
     def next_seed(self) -> int:
-        """The seed by which it begins (anew)."""
+        """Return the seed of the next start or restart."""
         return episode_seed(self._seed, self._first, self._number)
 
     def _begin(self) -> Tree:
@@ -195,15 +198,15 @@ class VectorEnvironments(Environments):
         return seen, info
 
     def _gives_masks(self) -> tuple[bool, Callable[[Array], Any] | None]:
-        """Whether it has masks of discrete actions that are not in its observations; and the
-        function that returns them, where its info does not have them."""
+        """Return whether there are masks of discrete actions outside the observations, and the
+        function that returns them if they are not in the info."""
         shown = self._envs.single_observation_space
         if not may_have_masks(shown, self._envs.single_action_space):
             return False, None
         self._opened = self._reset(seed=self.next_seed())
         if MASK in self._opened[1]:
             return True, None
-        from tandem.envs.action_masks import vector_method  # brings Gymnasium
+        from tandem.envs.action_masks import vector_method  # imports Gymnasium
 
         method = vector_method(self._envs)
         if method is not None and self.mode == "SAME_STEP":
@@ -231,7 +234,7 @@ class VectorEnvironments(Environments):
         ended, valid = terminated | truncated, self._all.copy()
         if self.mode == "NEXT_STEP":
             valid, self._ended = ~self._ended, ended
-            # what was only cut is valued, which takes a mask
+            # the bootstrap value after truncation requires a mask
             obs, final = read.observations(seen, info, ~terminated), list[tuple[int, Tree]]()
         elif not np.count_nonzero(ended):
             obs, final = read.observations(seen, info, self._all), []
@@ -246,7 +249,7 @@ class VectorEnvironments(Environments):
         return Step(obs, reward, terminated, truncated, valid, final, success=success)
 
     def _as_taken(self, actions: Array) -> Tree:
-        """Actions as the vector takes them; a copy, since it may write into them."""
+        """Convert actions to the vector's format, as a copy, since it may modify them."""
         taken = np.array(actions, self._dtype)
         if self._restored is not None:
             taken = self._restored(taken)
@@ -255,8 +258,8 @@ class VectorEnvironments(Environments):
     def _reopen(
         self, obs: Tree, ended: Array, terminated: Array
     ) -> tuple[Tree, list[tuple[int, Tree]]]:
-        """Resets the environments whose episodes `ended`. Returns the observations with which all
-        go on, and the last ones."""
+        """Reset the environments whose episodes `ended`. Return the next observations of all
+        environments, and the last ones of the ended episodes."""
         final = []
         for i in np.flatnonzero(ended).tolist():
             last = tree_map(
@@ -271,14 +274,14 @@ class VectorEnvironments(Environments):
     def make_calls(self, calls: Sequence[Any]) -> None:
         if not self._was_reset:
             self._reset(seed=self.next_seed())
-        self._opened = None  # it is another beginning now
+        self._opened = None  # the calls may change the first observations
         super().make_calls(calls)
 
     def _call(self, call: EnvironmentCall) -> None:
         in_vector(self._envs, call, self.name)
 
     def _call_again(self, calls: Sequence[Any]) -> None:
-        """Makes the calls of another vector in this one, which is new."""
+        """Repeat the calls of another vector in this new one."""
         self.calls = []
         if calls:
             self.make_calls(calls)
@@ -300,7 +303,7 @@ class VectorEnvironments(Environments):
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if arrays["ended"].shape != (self.n,):
             raise other_number(len(arrays["ended"]), self.n)
-        self._number = data.get("number", 0)  # none in files from before there was one
+        self._number = data.get("number", 0)  # missing in older files
         self._call_again(data.get("calls", []))
         try:
             if "state" in data:
@@ -319,8 +322,8 @@ class VectorEnvironments(Environments):
             close(self.name, [self._envs])
 
     def _compare(self, data: JSONDict, arrays: Arrays) -> None:
-        """What was restored is what was saved; two attributes that are one array would come out
-        wrong."""
+        """Check that the restored state equals the saved one. It differs, for example, if two
+        attributes share an array."""
         now, now_arrays = self.state()
         wrong = [
             key
@@ -345,7 +348,7 @@ class VectorEnvironments(Environments):
 
 
 def _refuse_parts(name: str, envs: Any) -> None:
-    """EnvPool's way to step a part of the environments in each step."""
+    """Refuse vectors that step only part of their environments at a time, as EnvPool can."""
     if getattr(envs, "is_async", False) is True:
         raise EnvironmentFault(
             f"the vector environment of {name} steps only a part of its environments at a time.",
@@ -355,10 +358,10 @@ def _refuse_parts(name: str, envs: Any) -> None:
 
 
 def autoreset_mode(name: str, envs: Any) -> str:
-    """The name of a vector's autoreset mode. Raises EnvironmentFault where it says none."""
+    """Return the name of a vector's autoreset mode. Raises EnvironmentFault if it has none."""
     mode = metadata_of(envs).get("autoreset_mode")
     said = getattr(mode, "name", None) or str(mode)
-    # of a vector for several versions of Gymnasium, which cannot name the enumeration
+    # vectors that support several Gymnasium versions use strings instead of the enumeration
     said = said.replace("-", "_").replace("NextStep", "NEXT_STEP").replace("SameStep", "SAME_STEP")
     if said.upper() not in MODES:
         raise EnvironmentFault(

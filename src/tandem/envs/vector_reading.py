@@ -1,4 +1,4 @@
-"""What a vector of environments returns, read and checked: observations with their masks, last
+"""Reading and checking of a vector environment's results: observations with masks, last
 observations, rewards and flags."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tandem.errors import EnvironmentFault
 from tandem.spaces import MASK
 from tandem.types import Array, Info, Tree
 
-FINAL = ("final_obs", "final_observation")  # of Gymnasium since 1.0, and before
+FINAL = ("final_obs", "final_observation")  # info keys in Gymnasium since 1.0, and before
 FINAL_INFO = "final_info"
 
 
 def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
-    """The observation space of one environment with an entry for the mask that its info gives; and
-    whether the environment's own observation is the entry `obs` there, as it is no Dict."""
+    """Add an entry for the info's mask to an environment's observation space. Also return whether
+    the original observation, if it is not a Dict, becomes the entry `obs`."""
     spaces = import_gymnasium().spaces
     wraps = not isinstance(inner, spaces.Dict)
     entries = {"obs": inner} if wraps else inner.spaces
@@ -37,8 +37,8 @@ def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
 
 
 def may_have_masks(shown: Any, actions: Any) -> bool:
-    """Whether actions of one environment are discrete, and the observations that it shows have no
-    mask of them: then its info, or a method, may."""
+    """Return true if an environment's actions are discrete and its observations contain no mask, so
+    that its info or a method may provide one."""
     spaces = import_gymnasium().spaces
     if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
         return False
@@ -46,12 +46,12 @@ def may_have_masks(shown: Any, actions: Any) -> bool:
 
 
 class Reader:
-    """Reads what a vector of environments gives. Every array it returns is new, of the dtype of its
-    space, and in C order (a transposed one could change the last bit of a matrix product).
+    """Reader of a vector environment's results. Every returned array is new, has the dtype of its
+    space, and is in C order (a transposed array could change the last bit of a matrix product).
 
-    of: the environments, for their name, their number, and their spaces. masks: whether they have
-    masks of actions. wraps: whether observations then become the entry `obs` beside them. method:
-    returns the masks where the info does not have them.
+    of: the environments, for their name, number and spaces. masks: true if they have action masks.
+    wraps: true if observations then become the entry `obs`. method: returns the masks if the info
+    does not contain them.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class Reader:
         self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
         self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
-        self._fitting: set[tuple[str, np.dtype[Any]]] = set()  # dtypes whose numbers always fit
-        self.stays: set[str] = set()  # parts of observations that stay tensors on their device
+        self._fitting: set[tuple[str, np.dtype[Any]]] = set()  # dtypes whose values always fit
+        self.stays: set[str] = set()  # observation parts that stay tensors on their device
         self.steps = 0  # since the first reset
 
     def observations(self, seen: Tree, info: Info, going: Array) -> Tree:
-        """Observations [N, ...]. going: the environments that act on them, which need a mask."""
+        """Read observations [N, ...]. going: environments that act on them and need a mask."""
         obs = self._stored(seen, self._mask(info, going) if self.masks else None)
         self.of.check(obs, self.when, going)
         return obs
 
     def last(self, i: int, info: Info, terminated: bool) -> Tree:
-        """The last observation of environment i, which has been reset in the same step."""
+        """Read the last observation of environment i, which was reset in the same step."""
         held = next((info[name] for name in FINAL if name in info), None)
         seen = None if held is None else _of_one(held, i)
         if seen is None:
@@ -101,7 +101,7 @@ class Reader:
         return obs
 
     def successes(self, info: Info, ended: Array) -> dict[int, float | None]:
-        """Whether the episodes that `ended` were successes, where `info` says it."""
+        """Read the success of the episodes that `ended`, if `info` reports it."""
         held = info.get(FINAL_INFO, info)
         if not isinstance(held, dict) or SUCCESS not in held:
             return {}
@@ -110,7 +110,7 @@ class Reader:
         return {i: float(np.all(said[i])) for i in np.flatnonzero(there).tolist()}
 
     def numbers(self, what: str, value: Array, dtype: type[np.generic]) -> Array:
-        """Rewards, or flags that say which episodes ended: [N]."""
+        """Read rewards, or flags of ended episodes: [N]."""
         try:
             x = np.array(value if isinstance(value, np.ndarray) else to_numpy(value), dtype)
         except (TypeError, ValueError):
@@ -128,8 +128,8 @@ class Reader:
         return x
 
     def _stored(self, seen: Tree, mask: Array | None, i: int | None = None) -> Tree:
-        """What all environments show with their masks, or environment i at its end, as arrays that
-        may be kept."""
+        """Convert observations with their masks, of all environments or the last one of environment
+        i, to arrays that may be kept."""
         if self._plain:
             return self._array("", seen, i)
         if mask is not None:
@@ -163,7 +163,7 @@ class Reader:
         return stored
 
     def stay(self) -> None:
-        """From now on boxes of observations that are tensors stay on their device."""
+        """Keep Box observations that are tensors on their device from now on."""
         self.stays = {k for k, leaf in self._specs.items() if leaf.kind == "box" and k != MASK}
 
     def _unlike_space(
@@ -179,7 +179,7 @@ class Reader:
         )
 
     def _mask(self, info: Info, going: Array) -> Array:
-        """Masks [N, choices] of 0 and 1; all ones where nobody acts any more."""
+        """Read masks [N, choices] of 0 and 1; all ones if no environment acts any more."""
         given = info.get(MASK)
         if given is None and not going.any():
             return np.ones(self._shapes[MASK], np.int8)
@@ -193,7 +193,7 @@ class Reader:
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))
         there = info.get(f"_{MASK}", self._everywhere)
-        # Gymnasium's vectors put masks in parts, which are tuples, into an array of objects
+        # Gymnasium's vectors store masks in parts (tuples) in an object array
         in_parts = isinstance(given, np.ndarray) and given.dtype.hasobject
         if to_numpy(there).all() and not in_parts:
             bits: Array = (to_numpy(given) != 0).astype(np.int8)
@@ -219,13 +219,13 @@ class Reader:
         )
 
     def when(self, i: int | None = None) -> str:
-        """The moment at which all environments are, and so environment i."""
+        """Describe the current step, which is the same for every environment."""
         return f"at step {self.steps} since the first reset"
 
 
 def _of_one(held: Tree, i: int) -> Tree:
-    """Row i of what an info holds of all environments: an array, also of objects, or dicts and
-    tuples of these."""
+    """Return row i of an info entry of all environments: an array, possibly of objects, or dicts
+    and tuples of these."""
     if isinstance(held, dict):
         return {key: _of_one(value, i) for key, value in held.items()}
     if isinstance(held, tuple):

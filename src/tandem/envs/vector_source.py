@@ -1,5 +1,5 @@
-"""Vectors of environments that a user brings: an object, a function that makes one, or an id of
-EnvPool's."""
+"""Vector environments provided by users: an object, a function that makes one, or an EnvPool
+id."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from tandem.platforms import FROM_TERMINAL
 from tandem.settings import named_here
 from tandem.types import EnvKwargs
 
-FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
+FILLED = ("num_envs", "seed")  # arguments that a run passes to functions with these parameters
 
 
 class VectorSource:
-    """Where a run's vector of environments comes from.
+    """Source of a run's vector environment.
 
-    build: the function that makes a vector, called with a run's `env_kwargs` and, where it has
-        arguments of these names, with `num_envs` and `seed`; None for an object.
-    vector: the object; or what `build` has made already, which is used first.
-    path: "module:function", by which a run's folder can name the function.
-    is_atari: whether it takes the arguments of `atari.Preprocessing` too.
+    Args:
+        name: Name for messages.
+        build: Function that makes a vector, called with the run's `env_kwargs` and, if it has such
+            parameters, with `num_envs` and `seed`; None for an object.
+        vector: The object, or a vector already made by `build`, which is used first.
+        path: "module:function", with which a run's folder can refer to the function.
+        is_atari: True if it accepts the arguments of `atari.Preprocessing`.
     """
 
     def __init__(
@@ -45,26 +47,26 @@ class VectorSource:
         self.name, self.path, self.is_atari = name, path, is_atari
         self._build, self._vector = build, vector
         self._fills = named_by(build)
-        # and what it was made with
+        # a vector made by `look`, and its arguments
         self._first: tuple[VectorEnvironments, tuple[object, ...]] | None = None
 
     @property
     def is_object(self) -> bool:
-        """Whether there is one vector, and no way to another."""
+        """True if there is a single vector object and no function to make others."""
         return self._build is None
 
     @property
     def is_sized(self) -> bool:
-        """Whether a run says how many environments there are."""
+        """True if the run determines the number of environments."""
         return "num_envs" in self._fills
 
     @property
     def is_seeded(self) -> bool:
-        """Whether a vector has its seed from when it is made."""
+        """True if a vector's seed is fixed at creation."""
         return "seed" in self._fills
 
     def look(self, n: int | None, seed: int, kwargs: EnvKwargs | None) -> VectorEnvironments:
-        """What `environments` will give when it is asked for the same."""
+        """Return the vector that the next call of `environments` with these arguments returns."""
         envs = self.environments(n, seed, kwargs)
         self._first = envs, (envs.n, seed, kwargs)
         return envs
@@ -76,10 +78,11 @@ class VectorSource:
         kwargs: EnvKwargs | None = None,
         check: Callable[[Any], Any] = lambda vector: vector,
     ) -> VectorEnvironments:
-        """The vector, ready to be reset: the object, or one made for it, which its `close` closes.
+        """Return the vector, ready to be reset: the object, or a new vector, which its `close`
+        closes.
 
-        n: how many environments there are to be; None: as many as there are. check: is given the
-        vector before anything is done with it. Raises SettingError for another number."""
+        n: required number of environments; None: any. check: called with the vector before it is
+        used; returns the one to use. Raises SettingError for a different number."""
         if self._first is not None and self._first[1] == (n, seed, kwargs):
             envs, self._first = self._first[0], None
             return envs
@@ -101,7 +104,7 @@ class VectorSource:
         return envs
 
     def close(self) -> None:
-        """Closes what was made for a look, and not used."""
+        """Close vectors that were made for inspection and not used."""
         looked, self._first = self._first, None
         if looked is not None:
             looked[0].close()
@@ -110,7 +113,7 @@ class VectorSource:
             self._vector = None
 
     def _make(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
-        """A vector for the given beginning of all its episodes."""
+        """Make a vector for restart `number` of all its episodes."""
         given, at = dict(kwargs or {}), episode_seed(seed, 0, number)
         for name, value in (("num_envs", n), ("seed", at)):
             if name in self._fills and value is not None:
@@ -128,8 +131,8 @@ class VectorSource:
 
 
 def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | None, Any]:
-    """(where a user's vector comes from, None); or, of what is none, (None, what a function gave
-    when it was called for a look, or None)."""
+    """Return (source, None) for a user's vector; otherwise (None, the environment that a function
+    returned when it was called for inspection, or None)."""
     if isinstance(env, VectorSource):
         return env, None
     if envpool.is_id(env):
@@ -149,8 +152,8 @@ def brought(env: Any, kwargs: EnvKwargs | None = None) -> tuple[VectorSource | N
 def function_source(
     function: Callable[..., Any], kwargs: EnvKwargs | None, name: str, path: str = ""
 ) -> tuple[VectorSource | None, Any]:
-    """As `brought`, of a function. One that a run gives no number of environments is called once,
-    to know what it makes."""
+    """Return as `brought` does, for a function. A function without `num_envs` is called once to
+    find out what it makes."""
     given, fills = dict(kwargs or {}), named_by(function)
     surely = path or "num_envs" in fills or (misfit(function, **given) and "seed" in fills)
     if surely:
@@ -163,26 +166,25 @@ def function_source(
             )
         return VectorSource(name, function, path=path), None
     if misfit(function, **given):
-        return None, None  # which is told in full where environments are made
+        return None, None  # making the environment raises the full error
     vector = called(name, function, given)
     if not is_vector(vector):
         single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
         if single and not given:
             return None, vector
-        if has_methods(
-            vector, "close"
-        ):  # it is made again, or refused, where environments are made
+        # it is recreated, or refused, when the environments are made
+        if has_methods(vector, "close"):
             vector.close()
         return None, None
-    if "seed" in fills:  # it is made again, by the run's
+    if "seed" in fills:  # it is recreated with the run's seed
         vector.close()
     kept = None if "seed" in fills else vector
     return VectorSource(_spec_id(vector) or name, function, kept, path), None
 
 
 def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
-    """The source that "module:function" names, looked for in the working directory too. Raises
-    UnknownNameError where there is none."""
+    """Return the source for "module:function"; the working directory is searched too. Raises
+    UnknownNameError if it does not exist."""
     function = named_here(
         path,
         "vector environment function",
@@ -197,8 +199,8 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 
 
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
-    """The vector that `build` makes. Processes that it forks receive neither Ctrl-C nor SIGHUP, so
-    that the current block is finished; a signal that arrives meanwhile is handled afterwards."""
+    """Call `build` and return its vector. Processes that it forks ignore Ctrl-C and SIGHUP, so that
+    the current block is finished. A signal that arrives during the call is handled afterwards."""
     with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 
@@ -206,7 +208,7 @@ def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
     came: list[int] = []
-    # forked processes inherit the handler; only a main thread may set one
+    # forked processes inherit the handlers; only the main thread can set them
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -221,8 +223,8 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _function_name(function: Callable[..., object], kwargs: EnvKwargs | None) -> str:
-    """The id that it is to make, where that is in `kwargs` (as of `gymnasium.make_vec`); or its
-    own."""
+    """Return the id in `kwargs` if there is one (as for `gymnasium.make_vec`), otherwise the
+    function's name."""
     if isinstance(identity := (kwargs or {}).get("id"), str):
         return identity
     inner = function.func if isinstance(function, partial) else function
@@ -234,7 +236,7 @@ def _spec_id(vector: object) -> str:
 
 
 def named_by(function: Callable[..., object] | None) -> set[str]:
-    """Which arguments of `FILLED` a function names."""
+    """Return the arguments in `FILLED` that a function has."""
     try:
         parameters = inspect.signature(function).parameters if function is not None else {}
     except (TypeError, ValueError):  # written in C

@@ -1,4 +1,4 @@
-"""The state of a vector of environments, and of each wrapper around it, as plain data."""
+"""State of a vector environment and its wrappers as plain data."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _FIXED = (
 
 
 def snapshot(envs: Any, arrays: Arrays) -> list[JSONDict]:
-    """The attributes of a vector environment and of each wrapper around it, outermost first, as
-    JSON; arrays go to `arrays`.
+    """Return the attributes of a vector environment and its wrappers, outermost first, as JSON;
+    arrays are added to `arrays`.
 
-    Raises ResumeError for an attribute that may change and is of a kind that plain data cannot
-    hold."""
+    Raises ResumeError for an attribute that may change and cannot be stored as plain data."""
     return [
         {
             key: encode(value, f"{depth}.{key}", arrays)
@@ -42,7 +41,7 @@ def snapshot(envs: Any, arrays: Arrays) -> list[JSONDict]:
 
 
 def restore(envs: Any, data: list[JSONDict], arrays: Arrays) -> None:
-    """Give a vector environment the attributes that `snapshot` took."""
+    """Restore the attributes saved by `snapshot`."""
     for layer, saved in zip(layers(envs), data, strict=True):
         for key, node in saved.items():
             value = decode(node, arrays)
@@ -60,8 +59,8 @@ def _alike(a: Array, b: Array) -> bool:
 
 
 def inner_environment(envs: Any) -> Any | None:
-    """One of a vector's environments; one like them, closed, where they are in other processes;
-    None for a vector of another kind."""
+    """Return one of a vector's environments; a closed copy if they are in other processes; None for
+    other types of vectors."""
     inner = getattr(envs, "unwrapped", envs)
     if isinstance(several := getattr(inner, "envs", None), list | tuple):
         return several[0]
@@ -71,20 +70,21 @@ def inner_environment(envs: Any) -> Any | None:
 
 
 def _constant(key: str, value: object) -> bool:
-    """Attributes that stepping does not change: spaces, specs, functions, what belongs to the
-    class, the layer below."""
+    """Return true for attributes that stepping does not change: spaces, specs, functions,
+    class-level attributes, and the wrapped layer."""
     gym = import_gymnasium()
     fixed = (*_FIXED, gym.Space, gym.envs.registration.EnvSpec)
     return key in ("env", "metadata", "_saved_kwargs") or isinstance(value, fixed)
 
 
 def encode(value: object, path: str, arrays: Arrays) -> Any:
-    """`value` as [kind, JSON]; arrays go to `arrays`, under names that begin with `path`.
+    """Encode `value` as [kind, JSON]; arrays are added to `arrays` under names that begin with
+    `path`.
 
-    Raises ResumeError for a kind of value that plain data cannot hold."""
+    Raises ResumeError for values that cannot be stored as plain data."""
     if value is None or isinstance(value, (bool, int, str)):
         return ["plain", value]
-    # before float: np.float64 is one too
+    # before the test for float, since np.float64 is a subclass
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         arrays[path] = np.array(value, order="C")
         return ["array" if isinstance(value, np.ndarray) else "scalar", path]
@@ -107,7 +107,7 @@ def encode(value: object, path: str, arrays: Arrays) -> Any:
 
 
 def decode(node: Any, arrays: Arrays) -> Any:
-    """The value that `encode` took."""
+    """Decode the result of `encode`."""
     kind, value = node
     if kind == "plain":
         return value

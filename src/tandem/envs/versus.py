@@ -1,9 +1,9 @@
-"""Games of two players who move in turn, as one of them sees them: the other one moves within
-`reset` and `step`. All that is drawn for an episode, the side, the opponent and its moves, follows
-from the episode's seed; so what steps, saves and resumes environments does so for games.
+"""Two-player turn-based games from one player's perspective: the opponent moves within `reset` and
+`step`. The side, the opponent and its moves are all sampled from the episode's seed, so stepping,
+saving and resuming work as for other environments.
 
-Opponents that are past copies: Silver et al. 2016, "Mastering the game of Go with deep neural
-networks and tree search", section "Reinforcement learning of policy networks"; Bansal et al. 2018,
+Past copies as opponents: Silver et al. 2016, "Mastering the game of Go with deep neural networks
+and tree search", section "Reinforcement learning of policy networks"; Bansal et al. 2018,
 arXiv:1710.03748, "Opponent sampling".
 """
 
@@ -26,24 +26,29 @@ ANEW = 1000  # games in a row that may end before the learner's first turn
 
 
 class Versus(gymnasium.Env):  # type: ignore[misc]
-    """One player's view of a game with PettingZoo's AEC interface: two players with equal spaces,
-    who move one after the other.
+    """One player's view of a game with PettingZoo's AEC interface, with two players who have equal
+    spaces and move in turn.
 
-    env: the game. opponent: who plays the other side: an `Agent`, or whoever has its `play`; None
-    for a random player, or for those of a `League`. side: which of `possible_agents` is the
-    learner, 0 or 1; None draws it for each episode.
+    Observations come from the game's `observe`. With masks, they are a Dict of its entry
+    "observation" and `action_mask` (int8 [C], from the same Dict or from infos); without masks, the
+    observation itself. Boxes of dtypes other than floats and bytes become float32. The last
+    observation of an episode needs no mask: it is all ones there.
 
-    Observations are what the game's `observe` gives: its entry "observation", beside the entry
-    `action_mask` (int8 [C], from the same Dict or from infos) where there are masks; without them,
-    the observation itself. Boxes of other numbers than floats and bytes come as float32. What ends
-    an episode need have no mask: it is all ones there. The reward is the sum of all that the
-    learner is paid until its next turn, or the end, whoever's move brings it. A game that ends
-    before the learner's first turn is not an episode: another one is played. The episode is
-    truncated where the game says so of the learner. Infos say the learner's `side`, by name, and
-    the number of its `opponent` (0: not of a league).
+    The reward is the sum of the learner's rewards until its next turn or the end, including those
+    from the opponent's moves. A game that ends before the learner's first turn is not an episode,
+    and another one is started. The episode is truncated if the game truncates the learner. Infos
+    contain the learner's `side`, by name, and the number of its `opponent` (0: not from a league).
 
-    Raises SettingError and SpaceError for games that are not of this kind; EnvironmentFault where
-    no mask or no turn comes.
+    Args:
+        env: The game.
+        opponent: Player of the other side: an `Agent`, or an object with its `move`. None: a random
+            player, or those of a `League`.
+        side: Index of the learner in `possible_agents`, 0 or 1. None: sampled for each episode.
+
+    Raises:
+        SettingError: The game does not have two players in turn, or the opponent is invalid.
+        SpaceError: The players' spaces differ.
+        EnvironmentFault: A mask is missing, or the learner never has a turn.
     """
 
     masks_are_observed = True
@@ -61,7 +66,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self.render_mode = getattr(env, "render_mode", None)
         self.opponent = opponent
         self.league: League | None = None
-        # of the opponent; of the league when the episode began; of the learner
+        # opponent's number; league size when the episode began; learner's side
         self.number = self.copies = self.side = 0
         space, self.action_space = (
             ask(self.names[0]) for ask in (env.observation_space, env.action_space)
@@ -84,7 +89,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     @property
     def resume_options(self) -> JSONDict | None:
-        """The `options` of `reset` which, with the seed, begin the running episode again."""
+        """The `options` of `reset` that, with the seed, repeat the running episode."""
         return None if self.league is None else {"copies": self.copies}
 
     def reset(
@@ -142,15 +147,15 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return me not in game.agents or game.terminations[me] or game.truncations[me]
 
     def _wait(self) -> bool:
-        """Lets the opponent move until it is the learner's turn. Returns whether the learner's game
-        is over instead."""
+        """Let the opponent move until the learner's turn. Return true if the learner's game is over
+        instead."""
         game = self.inner
         while not self._over():
             player = game.agent_selection
             if player == self._me:
                 return False
             if game.terminations[player] or game.truncations[player]:
-                self._take(None)  # it leaves, as AEC has it
+                self._take(None)  # it leaves, as the AEC interface requires
                 continue
             obs = tree_map(lambda x: np.asarray(x)[None], self._observed(player))
             moves, self._state = self._playing.move(obs, self._state, self.np_random)
@@ -164,7 +169,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         self._gained += float(self.inner.rewards.get(self._me, 0.0))
 
     def _observed(self, name: str, over: bool = False) -> Tree:
-        """A player's observation, in this environment's space."""
+        """Return a player's observation in this environment's space."""
         obs = self.inner.observe(name)
         shown = obs["observation"] if self._nested else obs
         shown = np.asarray(shown, np.float32) if self._cast else shown
@@ -184,7 +189,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return {"observation": shown, MASK: (np.asarray(mask) != 0).astype(np.int8)}
 
     def _gives_masks(self, space: spaces.Space) -> bool:
-        """Whether there are masks beside the observations, or in infos after a reset."""
+        """Return true if masks are part of the observations, or in infos after a reset."""
         if not isinstance(self.action_space, spaces.Discrete):
             return False
         if isinstance(space, spaces.Dict):
@@ -194,15 +199,15 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
 
 def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
-    """Returns one of PettingZoo's classic games by its id, classic/NAME, against a random player.
-    Raises EngineError where PettingZoo or what the game needs is not installed, UnknownNameError
-    for an unknown game."""
+    """Make a PettingZoo classic game by its id, classic/NAME, against a random player. Raises
+    EngineError if PettingZoo or a dependency of the game is not installed, UnknownNameError for an
+    unknown game."""
     module = by_id(name, "game", ids("classic"))
     return Versus(module.env(**dict(kwargs or {})))
 
 
 def _check(env: Any, side: int | None) -> None:
-    """Raises an error unless `env` is a game of two equal players in turn."""
+    """Raise an error unless `env` is a turn-based game of two players with equal spaces."""
     name = type(env).__name__
     if not in_turn(env):
         raise SettingError(
@@ -224,7 +229,7 @@ def _check(env: Any, side: int | None) -> None:
             "players who move in turn",
             "pass it to tandem.envs.team.team, which has an agent axis.",
         )
-    one_of("side", side, (None, 0, 1))  # None: drawn for each episode
+    one_of("side", side, (None, 0, 1))  # None: sampled for each episode
     first, second = (
         (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
     )

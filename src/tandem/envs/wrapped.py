@@ -1,4 +1,4 @@
-"""Wrappers by name, around an environment that has a name, too."""
+"""Named wrappers around a named environment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tandem.settings import named_here
 
 
 class Wrapped(str):
-    """An id or module:Name whose environments are made with `wrappers` around them, the last one
-    outermost. It equals the plain text, which files and messages have."""
+    """An id or module:Name whose environments are made with `wrappers`, the last one outermost. It
+    equals the plain text, as used in files and messages."""
 
     wrappers: tuple[str, ...]
 
@@ -27,8 +27,8 @@ class Wrapped(str):
         return Wrapped, (str(self), self.wrappers)
 
     def around(self, made: Callable[[str], Any]) -> Any:
-        """What `made` makes of the text, with all wrappers. UnknownNameError for a name that is no
-        wrapper's, SettingError where one cannot be made."""
+        """Return `made(text)` with all wrappers. Raises UnknownNameError for an unknown wrapper,
+        SettingError if a wrapper cannot be made."""
         kinds = [_read(wrapper) for wrapper in self.wrappers]
         env = made(str(self))
         for wrapper, (kind, arguments) in zip(self.wrappers, kinds, strict=True):
@@ -46,8 +46,8 @@ class Wrapped(str):
 
 
 def wrapped(env: object, wrappers: Sequence[str] | None) -> Any:
-    """`env` with the wrappers of these names, module:Class or module:Class:{JSON}. SettingError for
-    what has no name, and for vectors."""
+    """Add wrappers by name, module:Class or module:Class:{JSON}, to `env`. Raises SettingError for
+    objects without a name, and for vectors."""
     if not wrappers:
         return env
     if not isinstance(env, str) or is_id(env):
@@ -61,7 +61,7 @@ def wrapped(env: object, wrappers: Sequence[str] | None) -> Any:
 
 
 def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
-    """The class of a wrapper, and its arguments."""
+    """Return the class and the arguments of a wrapper."""
     module, _, rest = wrapper.partition(":")
     name, colon, text = rest.partition(":")
     kind = named_here(
