@@ -1,5 +1,5 @@
-"""Environments that are pure functions of JAX: what they are asked for, those of other libraries,
-and many of them stepped at once."""
+"""Environments as pure JAX functions: their interface, adapters for other libraries, and vectorized
+stepping."""
 
 from tandem.functional.protocol import FunctionalEnv, TimeStep
 

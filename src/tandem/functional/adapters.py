@@ -1,5 +1,5 @@
-"""Functional environments of other libraries as `FunctionalEnv`s. Each library begins new episodes
-in a way of its own; adapters go below that, to the functions of one episode."""
+"""Adapters from functional environments of other libraries to `FunctionalEnv`. Libraries differ in
+how they start new episodes, so the adapters use their functions for a single episode."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tandem.spaces import MASK, in_space
 from tandem.types import Array, Tree
 
 NO = np.False_
-BRAX_LIMIT = 1000  # steps, as brax's own training cuts episodes
+BRAX_LIMIT = 1000  # episode length in brax's own training, in steps
 
 
 class Gymnasium:
-    """A `gymnasium.experimental.functional.FuncEnv`: phys2d/*, tabular/*, and users' own.
+    """Adapter for `gymnasium.experimental.functional.FuncEnv`: phys2d/*, tabular/*, custom ones.
 
-    An action space that is a Box of one whole number becomes a Discrete one. A state whose entries
-    have other shapes after a step than after a reset, of as many numbers, as a scalar and an array
-    of one (tabular/CliffWalking-v0 of Gymnasium 1.4), is given those of the reset. Parameters are
-    the environment's own, as Gymnasium steps it."""
+    A Box action space of a single integer becomes Discrete. State entries whose shapes differ
+    between step and reset but hold equally many numbers, such as a scalar and an array of one
+    (tabular/CliffWalking-v0 of Gymnasium 1.4), get the shapes of the reset. Parameters are the
+    environment's defaults, as in Gymnasium."""
 
     def __init__(self, env: Any, max_episode_steps: int = 0) -> None:
         self.inner, self.max_episode_steps = env, max_episode_steps
@@ -34,7 +34,7 @@ class Gymnasium:
         self.action_space = _counted(env.action_space)
         self._shape = env.action_space.shape
         self._picture: Any = None
-        # asked of the class: an object that does not draw has the base's method too
+        # the base class defines the method too, so check whether the class overrides it
         if type(env).render_image.__qualname__.split(".")[0] != "FuncEnv":
             self.render = self._render
             self.render_fps = (getattr(env, "metadata", None) or {}).get("render_fps", 30)
@@ -65,8 +65,8 @@ class Gymnasium:
 
 
 class Gymnax:
-    """An environment of gymnax 1.x (https://github.com/RobertTLange/gymnax), which cuts its
-    episodes itself. params: its parameters; None for the environment's own."""
+    """Adapter for gymnax 1.x (https://github.com/RobertTLange/gymnax), whose environments truncate
+    episodes themselves. params: the environment's parameters; None for its defaults."""
 
     max_episode_steps = 0
 
@@ -78,7 +78,7 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         obs, state = self.inner.reset_env(key, self.params)
-        # numbers of Python among its entries become arrays
+        # convert Python numbers among its entries to arrays
         return jax.tree.map(jnp.asarray, state), in_space(self.observation_space, obs, _cast)
 
     def step(self, key: Array, state: Tree, action: Array) -> TimeStep:
@@ -90,11 +90,11 @@ class Gymnax:
 
 
 class Brax:
-    """An environment of brax (https://github.com/google/brax) or of MuJoCo Playground
-    (https://playground.mujoco.org), which have one interface, without their wrappers.
+    """Adapter for brax (https://github.com/google/brax) and MuJoCo Playground
+    (https://playground.mujoco.org), which share an interface, without their wrappers.
 
-    max_episode_steps: as their training cuts episodes.
-    reset_pool: how many beginnings there are, since a reset costs as much as many steps."""
+    max_episode_steps: episode length in their training.
+    reset_pool: number of initial states, since a reset costs as much as many steps."""
 
     def __init__(
         self, env: Any, max_episode_steps: int = BRAX_LIMIT, reset_pool: int = 128
@@ -118,12 +118,13 @@ class Brax:
 
 
 class Pgx:
-    """A game of pgx (https://github.com/sotetsuk/pgx) as one player sees it: its observation, in
-    float32, beside the mask of the moves that there are.
+    """Adapter for a pgx game (https://github.com/sotetsuk/pgx) from one player's perspective, with
+    a float32 observation and a mask of the valid moves.
 
-    Of two players the other one moves at random, within `reset` and `step`; who begins is drawn for
-    each episode. The reward is the sum of what the learner is paid until its next turn, whoever's
-    move brings it. Raises SpaceError for more than two players."""
+    In two-player games the opponent moves at random, within `reset` and `step`, and the first
+    player is sampled for each episode. The reward is the sum of the learner's rewards until its
+    next turn, including those from the opponent's moves. Raises SpaceError for more than two
+    players."""
 
     max_episode_steps = 0
 
@@ -155,7 +156,7 @@ class Pgx:
             state, _ = self._opponent_moves(others, self.inner.init(first), me)
             return key, state.terminated | state.truncated, (me, state)
 
-        # a game that is over before the learner's first turn is no episode: another one is begun
+        # a game that ends before the learner's first turn is not an episode: start another one
         none = jnp.int32(0), self.inner.init(key)
         _, _, kept = jax.lax.while_loop(lambda now: now[1], begun, (key, jnp.bool_(True), none))
         return kept, self._seen(kept[1])
@@ -174,8 +175,8 @@ class Pgx:
         return TimeStep(kept, self._seen(after), reward, over, after.truncated & ~over)
 
     def _opponent_moves(self, key: Array, state: Tree, me: Array) -> tuple[Tree, Array]:
-        """Lets the other player move until it is the learner's turn, or the game is over. Returns
-        also what the learner was paid meanwhile."""
+        """Let the opponent move until the learner's turn, or the end of the game. Also return the
+        learner's rewards from these moves."""
 
         def others_turn(now: tuple[Tree, Array, Array]) -> Array:
             state = now[1]
@@ -200,7 +201,7 @@ class Pgx:
 
 
 def _counted(space: spaces.Space) -> spaces.Space:
-    """A Discrete space for a Box of one whole number; others as they are."""
+    """Convert a Box of a single integer to a Discrete space; return others unchanged."""
     if not (isinstance(space, spaces.Box) and space.dtype.kind in "iu"):
         return space
     if math.prod(space.shape) != 1:
@@ -210,7 +211,7 @@ def _counted(space: spaces.Space) -> spaces.Space:
 
 
 def _space(space: Any) -> spaces.Space:
-    """Gymnasium's space for one of gymnax's."""
+    """Convert a gymnax space to a Gymnasium space."""
     if hasattr(space, "n"):
         return spaces.Discrete(int(space.n))
     if isinstance(inner := getattr(space, "spaces", None), dict):
@@ -226,14 +227,14 @@ def _space(space: Any) -> spaces.Space:
 
 
 def _cast(space: spaces.Space, x: Array) -> Array:
-    """An array in the dtype of its space, which gymnax does not always keep to."""
+    """Convert an array to the dtype of its space, which gymnax does not always return."""
     dtype = jnp.int32 if isinstance(space, spaces.Discrete) else space.dtype
     return jnp.asarray(x).astype(dtype)
 
 
 def _formed(x: Array, like: Array) -> Array:
-    """An entry of a state with the shape and dtype that it had before, where it has as many
-    numbers; else as it is, for `checks.check` to tell."""
+    """Give a state entry its previous shape and dtype if the sizes match; otherwise return it
+    unchanged, for `checks.check` to report."""
     x, like = jnp.asarray(x), jnp.asarray(like)
     if (x.dtype == like.dtype and x.shape == like.shape) or x.size != like.size:
         return x
@@ -243,6 +244,6 @@ def _formed(x: Array, like: Array) -> Array:
 
 
 def _one(x: Array) -> Array:
-    """A number, or an array of one, without axes."""
+    """Remove the axes of an array with a single element."""
     x = jnp.asarray(x)
     return x.reshape(()) if x.size == 1 else x

@@ -1,4 +1,4 @@
-"""What is wrong with a functional environment, found by tracing it: nothing is computed."""
+"""Checks of functional environments by tracing, without computing anything."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FIELDS = ", ".join(TimeStep._fields)
 
 
 def check(name: str, env: FunctionalEnv) -> None:
-    """Whether steps may follow one another in compiled code: the state after a step has the form
-    of that before it, observations are as their space says, rewards and ends are one number.
+    """Check that steps can be chained in compiled code: a step preserves the structure of the
+    state, observations match their space, and rewards and flags are scalars.
 
-    Raises SpaceError for what has another form, EnvironmentFault for what cannot be traced."""
+    Raises SpaceError for mismatches, EnvironmentFault for functions that cannot be traced."""
     for attribute in ("observation_space", "action_space", "max_episode_steps"):
         if getattr(env, attribute, None) is None:
             raise SpaceError(
@@ -63,8 +63,8 @@ def check(name: str, env: FunctionalEnv) -> None:
 
 
 def same_dtypes(name: str, env: FunctionalEnv) -> None:
-    """Whether observations, which are as their space says, have the same dtypes after a reset and
-    after a step, as compiled runs need them. SpaceError where they have not."""
+    """Raise SpaceError if observations, which match their space, have different dtypes after a
+    reset and after a step. Compiled runs require equal dtypes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, obs = jax.eval_shape(env.reset, key)
     seen = TimeStep(*jax.eval_shape(env.step, key, state, _action(env.action_space)))
@@ -114,8 +114,8 @@ def _check_whole(name: str, attribute: str, value: Any) -> None:
 
 
 def _check_attributes(name: str, env: FunctionalEnv) -> None:
-    """Whether reset and step left nothing that they compute in attributes: it would be what it was
-    as they were traced."""
+    """Raise EnvironmentFault if reset or step stored computed values in attributes, which would
+    keep their values from tracing."""
     for attribute, x in getattr(env, "__dict__", {}).items():
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
             raise EnvironmentFault(
@@ -126,7 +126,7 @@ def _check_attributes(name: str, env: FunctionalEnv) -> None:
 
 
 def _action(space: Space) -> Tree:
-    """The form of an action, as `step` gets it."""
+    """Return the shape and dtype of an action as `step` receives it."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(np.shape(x), dtypes.canonicalize_dtype(np.asarray(x).dtype)),
         space.sample(),

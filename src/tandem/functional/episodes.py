@@ -1,5 +1,5 @@
-"""Episodes of N functional environments: time limits, returns, and new beginnings where they end.
-Pure functions, to be traced."""
+"""Episodes of N functional environments: time limits, returns and resets, as pure functions for
+tracing."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tandem.types import Array, Tree
 
 
 class Episodes(NamedTuple):
-    """The episodes under way."""
+    """State of the running episodes."""
 
     state: Tree  # [N, ...]
-    obs: Tree  # [N, ...]  what to act on next
-    score: Array  # float32 [N]  the rewards so far, added up
-    length: Array  # int32 [N]  the steps so far
-    pool: Tree = ()  # (states [R, ...], observations [R, ...]) to begin with, if costly
+    obs: Tree  # [N, ...]  observations to act on next
+    score: Array  # float32 [N]  sum of the rewards so far
+    length: Array  # int32 [N]  number of steps so far
+    pool: Tree = ()  # initial (states [R, ...], observations [R, ...]), if resets are expensive
 
 
 class StepResult(NamedTuple):
-    """Results of one step of all of them."""
+    """Results of one step of all environments."""
 
-    obs: Tree  # [N, ...]  what was seen after it, before any new beginning
+    obs: Tree  # [N, ...]  observations after the step, before any reset
     reward: Array  # float32 [N]
     terminated: Array  # bool [N]
-    last: Array  # bool [N]  the episode ended, either way
-    score: Array  # float32 [N]  of the episode up to here
+    last: Array  # bool [N]  the episode terminated or was truncated
+    score: Array  # float32 [N]  return of the episode up to here
     length: Array  # int32 [N]
 
 
 def begin(env: FunctionalEnv, key: Array, n: int) -> Episodes:
-    """The first episodes of n environments."""
+    """Start the first episodes of n environments."""
     size = getattr(env, "reset_pool", 0)
     first, pool = jax.random.split(key)
     made = jax.vmap(env.reset)(jax.random.split(pool, size)) if size else ()
@@ -45,7 +45,7 @@ def begin(env: FunctionalEnv, key: Array, n: int) -> Episodes:
 def step(
     env: FunctionalEnv, key: Array, episodes: Episodes, action: Array
 ) -> tuple[Episodes, StepResult]:
-    """Takes actions [N, ...]. An episode that ends is followed by the next one's beginning."""
+    """Step with actions [N, ...]. Ended episodes are followed by new ones in the same step."""
     n = len(episodes.length)
     first, moving = jax.random.split(key)
     seen, outcome = move(env, jax.random.split(moving, n), episodes, action)
@@ -55,7 +55,7 @@ def step(
         new = _beginnings(env, first, n, episodes.pool)
         return where(last, new, (seen.state, seen.obs))
 
-    # where none ends, which is most often, no beginning is computed
+    # skip the resets if no episode ended, which is the usual case
     state, obs = jax.lax.cond(last.any(), begun, lambda: (seen.state, seen.obs))
     return _continued(seen, last, state, obs), outcome
 
@@ -67,9 +67,9 @@ def move(
     action: Array,
     limit: Array | None = None,
 ) -> tuple[Episodes, StepResult]:
-    """Takes actions [N, ...] by keys [N]. Episodes that end stay where they ended.
+    """Step with actions [N, ...] and keys [N], without resetting ended episodes.
 
-    limit: they are cut after so many steps; None: after the environment's `max_episode_steps`."""
+    limit: step limit of episodes; None: the environment's `max_episode_steps`."""
     seen = TimeStep(*jax.vmap(env.step)(keys, episodes.state, action))
     reward = jnp.asarray(seen.reward, jnp.float32)
     length, score = episodes.length + 1, episodes.score + reward
@@ -82,14 +82,14 @@ def move(
 
 
 def renew(env: FunctionalEnv, keys: Array, episodes: Episodes, over: Array) -> Episodes:
-    """Begins new episodes by keys [N] where `over` [N]."""
+    """Start new episodes with keys [N] where `over` [N]."""
     new = beginnings(env, keys, episodes.pool)
     state, obs = where(over, new, (episodes.state, episodes.obs))
     return _continued(episodes, over, state, obs)
 
 
 def beginnings(env: FunctionalEnv, keys: Array, pool: Tree = ()) -> tuple[Tree, Tree]:
-    """(states, observations) of the beginnings of episodes, each by its key of keys [N]."""
+    """Return initial (states, observations) of episodes, one per key in keys [N]."""
     if not pool:
         return jax.vmap(env.reset)(keys)
     size = len(jax.tree.leaves(pool)[0])
@@ -103,7 +103,7 @@ def _continued(episodes: Episodes, last: Array, state: Tree, obs: Tree) -> Episo
 
 
 def where(flag: Array, x: Tree, y: Tree) -> Tree:
-    """Rows of x where flag [N], of y elsewhere. Trees as JAX has them."""
+    """Select rows of x where flag [N], of y elsewhere. x and y are JAX pytrees."""
 
     def one(a: Any, b: Any) -> Any:
         if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
@@ -116,7 +116,7 @@ def where(flag: Array, x: Tree, y: Tree) -> Tree:
 
 
 def _beginnings(env: FunctionalEnv, key: Array, n: int, pool: Tree) -> tuple[Tree, Tree]:
-    """(states, observations) of n episodes' beginnings."""
+    """Return initial (states, observations) of n episodes."""
     if not pool:
         return jax.vmap(env.reset)(jax.random.split(key, n))
     size = len(jax.tree.leaves(pool)[0])

@@ -1,7 +1,7 @@
-"""Where functional environments are stepped: on the processor, beside whatever learns.
+"""JAX configuration for functional environments, which are stepped on the CPU next to the learner.
 
-JAX reads how many threads it has, how much of a GPU it takes for itself, and how many devices a
-processor is, when it makes its first array; so this is asked before anything here imports it.
+JAX reads the number of threads, the GPU memory to preallocate, and the number of CPU devices when
+it makes its first array, so these must be set before tandem imports it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ _threads, _devices = 1, 1
 
 
 def expect(threads: int, devices: int) -> None:
-    """How many threads one operation of JAX may have in this process, and how many devices a run
-    may want of it that are parts of the processor, if it has not begun."""
+    """Set the number of threads per JAX operation in this process, and the number of CPU devices
+    that a run may need. Both take effect only before JAX starts."""
     global _threads, _devices
     _threads, _devices = threads, devices
 
 
 def prepare() -> None:
-    """Before JAX is imported for environments: one thread, unless a run has said otherwise, as
-    operations on N small states are quicker so; and no GPU is taken in advance, on which another
-    framework may learn. The processor becomes as many devices as the run wants to learn on."""
+    """Configure JAX before it is imported for environments. It uses one thread unless a run has
+    set another number, since that is faster for operations on N small states. It does not
+    preallocate GPU memory, which another framework may need for learning. The CPU is split into
+    as many devices as the run learns on."""
     is_first = "jax" not in sys.modules
     if is_first and _threads == 1:
         os.environ.setdefault("PJRT_NPROC", "1")
@@ -33,17 +34,17 @@ def prepare() -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
 
-    if is_first:  # handing each step over to another thread takes longer than the step
+    if is_first:  # dispatching a step to another thread takes longer than the step
         jax.config.update("jax_cpu_enable_async_dispatch", False)
     said = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if not said and jax.config.jax_num_cpu_devices < _devices:
-        with suppress(RuntimeError):  # it has started: whoever learns on them says so
+        with suppress(RuntimeError):  # JAX has started; the learner reports missing devices
             jax.config.update("jax_num_cpu_devices", _devices)
 
 
 def processor() -> AbstractContextManager[object]:
-    """Whatever is computed within is computed on the processor. EngineError where JAX was told to
-    do without."""
+    """Return a context manager in which JAX computes on the CPU. Raises EngineError if JAX is
+    configured without a CPU device."""
     import jax
 
     try:

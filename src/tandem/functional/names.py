@@ -1,5 +1,4 @@
-"""Functional environments by their ids, and as environments of Gymnasium's. JAX is imported when
-one is asked for."""
+"""Functional environments by id, and as Gymnasium environments. JAX is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tandem.functional import host
 from tandem.functional.protocol import FunctionalEnv
 from tandem.types import EnvKwargs, JSONDict
 
-# family of ids -> the packages that its environments need, as pip calls them
+# family of ids -> pip package that its environments need
 PACKAGES = {
     "brax": "brax",
     "gymnax": "gymnax",
@@ -28,16 +27,18 @@ PACKAGES = {
     "tabular": "flax",
     "tandem": "jax",
 }
-EXTRA = ("flax", "jax", "pgx")  # those of the extra `functional`
-OURS = "max_episode_steps"  # an argument that each id takes
+EXTRA = ("flax", "jax", "pgx")  # packages of the extra `functional`
+OURS = "max_episode_steps"  # an argument that every id accepts
 
 
 def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
-    """A `FunctionalView` of an id's environment, with its arguments, or of an object.
+    """Return a `FunctionalView` of an id's environment, with its arguments, or of an object.
 
-    kwargs: what makes the id's environment; `max_episode_steps` instead of its own, and
-        `render_mode`. Raises UnknownNameError for an unknown id, EngineError where a package is not
-        installed, SettingError for arguments that do not fit, and what `checks.check` does."""
+    kwargs: arguments of the id's environment, `max_episode_steps` to override its limit, and
+        `render_mode`.
+
+    Raises UnknownNameError for an unknown id, EngineError if a package is not installed,
+    SettingError for arguments that do not fit, and the errors of `checks.check`."""
     given = dict(kwargs or {})
     mode = given.pop("render_mode", None)
     name = name or env
@@ -49,15 +50,15 @@ def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
     from tandem.functional.view import FunctionalView
 
     if not isinstance(env, str) and has_methods(made, "render"):
-        mode = "rgb_array"  # nobody else may say so of an object, and nothing is drawn unasked
+        mode = "rgb_array"  # objects take no render_mode; images are only made on request
     if mode != "human":
         return FunctionalView(name, made, mode)
     return import_gymnasium().wrappers.HumanRendering(FunctionalView(name, made, "rgb_array"))
 
 
 def by_id(name: str, /, **kwargs: object) -> FunctionalEnv:
-    """The environment of an id: FAMILY/NAME, or one of `WORLDS`. The same object for the same
-    arguments, since nothing changes it and compiled code belongs to it."""
+    """Return the environment of an id: FAMILY/NAME, or one of `WORLDS`. Equal arguments return the
+    same object, since it is immutable and compiled code belongs to it."""
     try:
         text = json.dumps(kwargs, sort_keys=True)
     except TypeError:
@@ -84,7 +85,7 @@ def _create(name: str, kwargs: JSONDict) -> FunctionalEnv:
             env = BY_FAMILY[family](name, inner, kwargs)
         except (TandemError, ImportError):
             raise
-        except Exception as error:  # whatever a library says of arguments that it does not take
+        except Exception as error:  # libraries raise any type for invalid arguments
             raise SettingError(
                 f"the environment {name} cannot be created: {type(error).__name__}: {error}",
                 f"arguments that it accepts, or {OURS}",
@@ -96,19 +97,19 @@ def _create(name: str, kwargs: JSONDict) -> FunctionalEnv:
 
 
 def adapted(env: Any) -> FunctionalEnv:
-    """An object of any of the kinds that there are adapters for; one with the protocol as it is."""
+    """Wrap an object in the adapter for its type; one with the protocol stays unchanged."""
     kind = next(name for name, fits in KINDS.items() if fits(env))
     return _adapted(env, getattr(_adapters(), kind)) if kind else env
 
 
 def _adapters() -> ModuleType:
-    """The adapters, which import JAX."""
+    """Import the adapters, which import JAX."""
     from tandem.functional import adapters
 
     return adapters
 
 
-_adapters_by_id: dict[int, tuple[object, FunctionalEnv]] = {}  # the adapters that were made last
+_adapters_by_id: dict[int, tuple[object, FunctionalEnv]] = {}  # the most recent adapters
 
 
 def _adapted(env: object, adapter: Callable[[object], FunctionalEnv]) -> FunctionalEnv:
@@ -157,7 +158,7 @@ def _playground(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
     registry: Any = importlib.import_module("mujoco_playground").registry
     _known(name, inner, registry.ALL_ENVS)
     config = registry.get_default_config(inner)
-    # the other way to compute, Warp, is for GPUs, and environments are stepped on the processor
+    # the alternative, Warp, needs a GPU, but environments are stepped on the CPU
     changed = ({"impl": "jax"} if hasattr(config, "impl") else {}) | kwargs
     made = registry.load(inner, config_overrides=changed)
     return _adapters().Brax(made, int(changed.get("episode_length", config.episode_length)))

@@ -1,4 +1,4 @@
-"""Pictures of states of Gymnasium's own environments, drawn by these."""
+"""Rendering of states of Gymnasium's built-in environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tandem.types import Array
 
 
 def picture(name: str, state: Array) -> Array:
-    """What the environment of an id of Gymnasium's shows in a state: uint8 [height, width, 3]."""
+    """Render a state with the Gymnasium environment of an id: uint8 [height, width, 3]."""
     env = _drawing(name)
     env.state = np.asarray(state, np.float64)
     return env.render()

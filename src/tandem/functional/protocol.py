@@ -1,4 +1,4 @@
-"""What an environment that is pure functions has to have."""
+"""Interface of functional environments, which consist of pure functions."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from typing import Any, NamedTuple, Protocol
 
 from tandem.types import Array, Tree
 
-State = Any  # any tree of arrays, as JAX has them: a NamedTuple, a dict, a registered dataclass
+State = Any  # any JAX pytree of arrays: a NamedTuple, a dict, a registered dataclass
 
 
 class TimeStep(NamedTuple):
-    """The result of a step of one environment. Scalars are arrays without axes."""
+    """Result of a step of one environment. Scalars are arrays without axes."""
 
     state: State
-    obs: (
-        Tree  # as observation_space has it: the last one where the episode ends, not the next first
-    )
+    # in observation_space; at the end of an episode its last one, not the first of the next
+    obs: Tree
     reward: Array  # float32
-    terminated: Array  # bool  the episode is over, and nothing follows
-    truncated: Array  # bool  the environment cuts the episode here
+    terminated: Array  # bool  the episode ended in a terminal state
+    truncated: Array  # bool  the environment truncates the episode here
 
 
 class FunctionalEnv(Protocol):
-    """One environment, as pure functions of arrays that JAX can trace.
+    """One environment as pure functions of arrays that JAX can trace.
 
-    observation_space, action_space: Gymnasium's; actions are handed over as action_space has them.
-    max_episode_steps: episodes are cut (truncated) after so many steps; 0 for never, or where
-        `step` says it itself.
-    reset_pool: 0 or absent: each episode begins by `reset`. Where that costs much (a physics
-        engine), the number of beginnings that are made once, of which each episode takes one.
+    These functions do not reset automatically, count steps or sum rewards: the code that steps many
+    environments does so for all types (`functional.episodes`).
 
-    No functions but these: nothing resets itself, counts steps or adds up rewards, since whoever
-    steps many of them does so for all kinds alike (`functional.episodes`).
+    Attributes:
+        observation_space: Gymnasium observation space.
+        action_space: Gymnasium action space; `step` receives actions in its format.
+        max_episode_steps: Episodes are truncated after this many steps. 0: never, or if `step`
+            truncates them itself.
+        reset_pool: 0 or absent: each episode begins with `reset`. If that is expensive (a physics
+            engine): the number of initial states that are created once, from which each episode
+            takes one.
     """
 
     observation_space: Any
@@ -39,7 +41,7 @@ class FunctionalEnv(Protocol):
     max_episode_steps: int
 
     def reset(self, key: Array) -> tuple[State, Tree]:
-        """(state, observation) of an episode's beginning. key: a key of jax.random."""
+        """Return the initial (state, observation) of an episode. key: a jax.random key."""
 
     def step(self, key: Array, state: State, action: Array) -> TimeStep:
-        """One step."""
+        """Return the result of one step."""

@@ -1,5 +1,5 @@
-"""N functional environments as the collector sees them: NumPy's arrays on this side, one compiled
-call for a step of all of them on the other."""
+"""Vector of N functional environments for the collector: NumPy arrays outside, one compiled call
+per step of all environments inside."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ from tandem.functional.protocol import FunctionalEnv
 from tandem.types import Array, JSONDict, Tree
 from tandem.vector_actions import restored, taken_space
 
-NEVER = 2**31 - 1  # steps, of an episode that nothing cuts
-POOL = 2**31  # the pool's seed: no environment of a run has this number
-KEPT = 8  # environments whose compiled functions are kept
+NEVER = 2**31 - 1  # steps: limit of episodes that are never truncated
+POOL = 2**31  # environment number for the pool's seed; no environment of a run has it
+KEPT = 8  # number of environments whose compiled functions are cached
 
 
 class Programs:
-    """What is compiled of an environment, for any number of it. Episodes go by their seeds: the
-    beginning is drawn by fold_in(key(seed), 0), the step that is the episode's t-th by fold_in(
-    key(seed), t)."""
+    """Compiled functions of an environment, for any number of copies. Episodes depend on their
+    seeds: the reset uses fold_in(key(seed), 0), the t-th step fold_in(key(seed), t)."""
 
     def __init__(self, env: FunctionalEnv) -> None:
         self.env = env
@@ -55,9 +54,9 @@ _kept: OrderedDict[int, Programs] = OrderedDict()
 
 
 def programs(name: str, env: FunctionalEnv) -> Programs:
-    """The compiled functions of an environment, which is checked when they are first asked for.
-    Raises what `check` does."""
-    if (found := _kept.get(id(env))) is None:  # which holds `env`, so no other one has its id
+    """Return the compiled functions of an environment, which is checked on first use. Raises the
+    errors of `check`."""
+    if (found := _kept.get(id(env))) is None:  # cached entries hold `env`, so ids are unique
         check(name, env)
         _kept[id(env)] = found = Programs(env)
     _kept.move_to_end(id(env))
@@ -92,8 +91,8 @@ def _renew(
 
 
 def _typed(tree: Any) -> Any:
-    """With numbers of Python's, whose types are weak, as arrays: so they are saved and loaded, and
-    what is computed of them is the same after that."""
+    """Convert weakly typed values (Python numbers) to arrays with fixed dtypes, so that results
+    stay the same after saving and loading."""
     return jax.tree.map(
         lambda x: x if _is_key(x) else jax.lax.convert_element_type(x, x.dtype), tree
     )
@@ -105,14 +104,20 @@ def _pool(env: FunctionalEnv, seed: Array) -> tuple[Tree, Tree]:
 
 
 class FunctionalVector(Environments):
-    """N of one functional environment, stepped on the processor.
+    """N copies of a functional environment, stepped on the CPU.
 
-    seed, first: of the run; episode k of environment i has `episode_seed(seed, first + i, k)`, so
-        that environments are the same however they are divided among processes, and those of a
-        `FunctionalView` that is reset by that seed.
-    next_seed: another rule, called with (i, k) whenever environment i begins its episode k.
-    budget: steps after which episodes are cut where the environment does not cut them earlier; 0:
-        none. `was_cut` says of which that was the reason.
+    Args:
+        name: Name of the environment, for messages.
+        env: The functional environment.
+        n: Number of copies.
+        seed: Seed of the run. Episode k of environment i has `episode_seed(seed, first + i, k)`, so
+            environments do not depend on their distribution among processes, and equal those of a
+            `FunctionalView` reset with that seed.
+        first: Number of the first environment.
+        next_seed: Alternative to that rule; called with (i, k) when environment i begins its
+            episode k.
+        budget: Step limit per episode, in addition to the environment's; 0: none. `was_cut` tells
+            which episodes it ended.
     """
 
     unsealed = UNSEALED
@@ -169,7 +174,7 @@ class FunctionalVector(Environments):
         self._numbers = (episodes + [-1] * self.n)[: self.n]
 
     def was_cut(self, i: int) -> bool:
-        """Whether it was the budget that ended the episode of environment i in the last step."""
+        """Return true if the budget ended the episode of environment i in the last step."""
         return bool(self._cut[i])
 
     def step(self, actions: Array) -> Step:
@@ -233,7 +238,7 @@ class FunctionalVector(Environments):
         self._now = None
 
     def _begin(self, i: int) -> None:
-        """Environment i is to play its next episode."""
+        """Advance environment i to the number and seed of its next episode."""
         self._numbers[i] += 1
         self._seeds[i] = self._next_seed(i, self._numbers[i])
 
@@ -242,11 +247,11 @@ class FunctionalVector(Environments):
         with processor():
             try:
                 yield
-            except Exception as error:  # a callback of the environment's, or no memory
+            except Exception as error:  # from a callback of the environment, or out of memory
                 raise raised(self.name, None, step, error) from error
 
     def _renewed(self, last: Array, length: Array) -> Tree:
-        """The observations to go on with where the episodes that are `last` have ended."""
+        """Start new episodes where `last` [N], and return the observations to continue with."""
         for i in np.flatnonzero(last).tolist():
             self._begin(i)
         with self._computing(0):
@@ -256,14 +261,14 @@ class FunctionalVector(Environments):
         return obs
 
     def _read(self, seen: Tree) -> Tree:
-        """What JAX has, [N, ...], in arrays of this side's own, as `observation` says."""
+        """Copy JAX observations [N, ...] to new NumPy arrays, as described by `observation`."""
         if not isinstance(self.observation, dict):
             return np.array(seen, self.observation.dtype)
         flat = self.flatten(seen)
         return {key: np.array(flat[key], spec.dtype) for key, spec in self.parts.items()}
 
     def _loaded(self, like: Tree, name: str, arrays: Arrays) -> Tree:
-        """A tree like `like` of saved arrays."""
+        """Build a tree with the structure of `like` from saved arrays."""
         leaves_, structure = jax.tree.flatten(like)
         saved = [arrays.get(f"{name}/{j}") for j in range(len(leaves_))]
         wrong = [
@@ -296,14 +301,14 @@ def _is_key(x: Any) -> bool:
 
 
 def _saved(tree: Tree) -> list[Array]:
-    """The leaves as NumPy's arrays of its own dtypes."""
+    """Return the leaves as NumPy arrays of built-in dtypes."""
     return [
         _plain(np.array(jax.random.key_data(x) if _is_key(x) else x)) for x in jax.tree.leaves(tree)
     ]
 
 
 def _plain(x: Array) -> Array:
-    # bfloat16 and its kind are none of NumPy's
+    # bfloat16 and similar dtypes are not built into NumPy
     return x if x.dtype.isbuiltin == 1 else x.view(f"u{x.dtype.itemsize}")
 
 
@@ -316,7 +321,7 @@ def _saved_form(leaf: Any) -> tuple[tuple[int, ...], Any]:
 
 def _restored_leaf(x: Array, leaf: Any) -> Any:
     if _is_key(leaf):
-        impl: list[Any] = []  # which only a value, or what is traced, can be asked for
+        impl: list[Any] = []  # only available from a value or a tracer
         jax.eval_shape(lambda key: impl.append(jax.random.key_impl(key)), leaf)
         return jax.random.wrap_key_data(jnp.array(x), impl=impl[0])
     return jnp.array(x.view(leaf.dtype))

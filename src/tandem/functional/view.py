@@ -1,4 +1,4 @@
-"""One functional environment as an environment of Gymnasium's."""
+"""Adapter from one functional environment to a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tandem.types import Array, Info, JSONDict, Tree
 
 
 class FunctionalView(gymnasium.Env):  # type: ignore[misc]
-    """A functional environment with `reset` and `step` of its own state, as Gymnasium has them:
-    for one who plays, watches, or checks. The same episodes as in a `FunctionalVector`, of the same
-    seeds, where beginnings are not from a pool.
+    """Functional environment with Gymnasium's stateful `reset` and `step`, for playing, watching
+    and checking. Equal seeds give the same episodes as in a `FunctionalVector`, unless initial
+    states come from a pool.
 
-    Pictures are those that the environment's `render(state)` gives, uint8 [height, width, 3], in
-    the `render_fps` that it says.
+    Images come from the environment's `render(state)`, uint8 [height, width, 3], at its
+    `render_fps`.
     """
 
     masks_are_observed = True
@@ -37,7 +37,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self._limit = int(env.max_episode_steps) or NEVER
         self._now: Any = None
-        self._number = np.zeros(1, np.uint32)  # of the episode: its seed
+        self._number = np.zeros(1, np.uint32)  # seed of the episode
         draws = callable(getattr(env, "render", None))
         self.metadata = {
             "render_modes": ["human", "rgb_array"] if draws else [],
@@ -58,7 +58,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         next_seed: Callable[[int, int], int] | None = None,
         budget: int = 0,
     ) -> FunctionalVector:
-        """N of it, stepped by one call; the arguments are those of `FunctionalVector`."""
+        """Return a vector of n copies, stepped by one call; see `FunctionalVector`."""
         return FunctionalVector(self.name, self.functional, n, seed, first, next_seed, budget)
 
     def reset(
@@ -87,7 +87,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
             return self.functional.render(jax.tree.map(lambda x: x[0], self._now.state))  # type: ignore[attr-defined]
 
     def __deepcopy__(self, memo: dict[int, object]) -> FunctionalView:
-        """Another one with the same state, which nothing changes, and the same functions."""
+        """Copy the view. The copies share the state, which is immutable, and the functions."""
         new = FunctionalView(self.name, self.functional, self.render_mode)
         new._now, new._number = self._now, self._number
         new._np_random = copy.deepcopy(self._np_random, memo)
@@ -100,7 +100,7 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
 
 
 def _typed(space: spaces.Space, x: Array) -> Array:
-    """A number or an array in the dtype of its space."""
+    """Convert a number or an array to the dtype of its space."""
     if isinstance(space, spaces.Discrete):
         return space.dtype.type(x)
     return np.asarray(x, space.dtype)

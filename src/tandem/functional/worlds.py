@@ -1,6 +1,6 @@
-"""Gymnasium's CartPole-v1 and Pendulum-v1 as functions, equal to those up to rounding (they compute
-with 64 bits, JAX with 32). Gymnasium's own functional `phys2d/CartPole-v1` is another task: its
-pole is as heavy as its length and mass together."""
+"""Gymnasium's CartPole-v1 and Pendulum-v1 as functional environments, equal up to rounding (64 bits
+in Gymnasium, 32 in JAX). Gymnasium's functional `phys2d/CartPole-v1` is a different task, since its
+pole weighs as much as its length and mass added up."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO = np.False_
 
 
 class CartPole:
-    """A pole on a cart, to be kept upright (Barto, Sutton & Anderson 1983), as Gymnasium's
-    CartPole-v1 has it: state and observation are [position, velocity, angle, angular velocity] in
-    metres, radians and seconds; actions push left (0) or right (1); each step is worth 1."""
+    """Pole balancing on a cart (Barto, Sutton & Anderson 1983), as in Gymnasium's CartPole-v1.
+    State and observation are [position, velocity, angle, angular velocity] in meters, radians and
+    seconds; actions push left (0) or right (1); the reward is 1 per step."""
 
     GRAVITY, FORCE, SECONDS = 9.8, 10.0, 0.02
-    POLE_MASS, MASS = 0.1, 1.1  # kg; the latter with the cart
+    POLE_MASS, MASS = 0.1, 1.1  # kg; the latter includes the cart
     HALF_LENGTH = 0.5  # m
     EDGE, FALLEN = 2.4, 12 * 2 * math.pi / 360  # m, radians
 
@@ -50,7 +50,7 @@ class CartPole:
             self.HALF_LENGTH * (4 / 3 - self.POLE_MASS * jnp.square(cos) / self.MASS)
         )
         moving = pushed - moment * turning * cos / self.MASS
-        # explicit Euler: positions move by the old speeds
+        # explicit Euler: positions change by the old velocities
         state = state + self.SECONDS * jnp.stack([speed, moving, turn, turning])
         fell = (jnp.abs(state[0]) > self.EDGE) | (jnp.abs(state[2]) > self.FALLEN)
         return TimeStep(state, state, jnp.float32(1), fell, NO)
@@ -60,10 +60,9 @@ class CartPole:
 
 
 class Pendulum:
-    """A pendulum to be swung up and held, as Gymnasium's Pendulum-v1 has it: the state is [angle,
-    angular velocity] in radians and seconds, 0 upright; the observation [cos, sin, angular
-    velocity]; the action a torque of at most 2 N m; the reward minus the cost of angle, speed and
-    torque."""
+    """Pendulum swing-up, as in Gymnasium's Pendulum-v1. The state is [angle, angular velocity] in
+    radians and seconds, 0 upright; the observation [cos, sin, angular velocity]; the action a
+    torque of at most 2 N m; the reward minus a cost of angle, velocity and torque."""
 
     GRAVITY, SECONDS, MOST_TORQUE, MOST_SPEED = 10.0, 0.05, 2.0, 8.0  # mass 1 kg, length 1 m
 
