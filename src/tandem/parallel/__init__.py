@@ -1,2 +1,2 @@
-"""Environments that are stepped in workers: `pool` is one collector made of many, and
-`worker_group` starts lost workers again. May import lower layers, up to `collect`."""
+"""Stepping of environments in workers: `pool` combines their collectors into one, and
+`worker_group` restarts lost workers. May import lower layers, up to `collect`."""

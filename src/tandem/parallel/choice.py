@@ -1,4 +1,4 @@
-"""How many workers make a run faster, by a trial of its environments."""
+"""Choice of the number of workers, by timing the run's environments."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tandem.envs.factory import is_instance, random_actions
 from tandem.parallel.env_factory import EnvFactory
 from tandem.platforms import cores as cores
 
-HANDOVER = 400e-6  # seconds that a block costs more with workers
-GAIN = 0.75  # of the time without workers: above it they are not worth it
-WORTH = 1e-3  # seconds of a block that they have to save at least
-BUDGET = 0.2  # seconds of a trial
+HANDOVER = 400e-6  # overhead of workers per block, in seconds
+GAIN = 0.75  # use workers only below this fraction of the time without them
+WORTH = 1e-3  # minimum time saved per block, in seconds
+BUDGET = 0.2  # duration of the timing, in seconds
 
 
 def cpus_of(given: Mapping[str, object]) -> int:
-    """CPUs that a run with these settings keeps busy."""
+    """Return the number of CPUs that a run with these settings keeps busy."""
     each = 1
     for name, beside in (("workers", 1), ("learners", 0), ("devices", 0), ("threads", 0)):
         value = str(given.get(name) or "")
@@ -31,14 +31,14 @@ def cpus_of(given: Mapping[str, object]) -> int:
 
 
 def has_gpu() -> bool:
-    """Whether there is a GPU of NVIDIA's that a framework would take."""
+    """Return true if there is an NVIDIA GPU that a framework would use."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and (os.path.exists("/dev/nvidiactl") or bool(which("nvidia-smi")))
 
 
 def runs_at_once(given: Mapping[str, object]) -> int:
-    """How many runs with these settings are made at a time: as many as there are cores for the
-    processes and threads of each; one, if each takes a GPU."""
+    """Return the number of runs with these settings to execute in parallel: as many as there are
+    cores for their processes and threads; one if they use a GPU."""
     device = given.get("device")
     if device == "cuda" or (device in (None, "auto") and has_gpu()):
         return 1
@@ -46,7 +46,8 @@ def runs_at_once(given: Mapping[str, object]) -> int:
 
 
 def choose(env_factory: EnvFactory, block: int, ahead: int) -> tuple[int, str]:
-    """How many workers for blocks of `block` steps, and why; `ahead` as in `WorkerOptions`."""
+    """Return the number of workers for blocks of `block` steps, and the reason; `ahead` as in
+    `WorkerOptions`."""
     if is_instance(env_factory.env):
         return 0, "workers: 0, since the environment is one object"
     number = min(cores() - 1, env_factory.n if ahead else env_factory.n - 1)
@@ -70,7 +71,7 @@ def choose(env_factory: EnvFactory, block: int, ahead: int) -> tuple[int, str]:
 
 
 def seconds(env_factory: EnvFactory, n: int) -> float:
-    """The time of a step of n of the environments, with random actions."""
+    """Measure the time of a step of n environments with random actions, in seconds."""
     environments, rng = env_factory.make(0, n), np.random.default_rng(0)
     try:
         obs, steps, spent = environments.reset(), 0, 0.0

@@ -1,4 +1,4 @@
-"""Environments as they are made, here or in another process."""
+"""Creation of environments in this or another process."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from tandem.errors import SettingError
 
 @dataclass(frozen=True)
 class EnvFactory:
-    """Makes N environments, or some of them: the arguments of `vectorize`."""
+    """Factory of N environments, or a part of them; holds the arguments of `vectorize`."""
 
     env: EnvLike
     n: int
     seed: int
     mode: Any
     kwargs: Mapping[str, Any] | None
-    spec: Any = None  # Gymnasium's, of an id that a script may have registered itself
-    beside: Mapping[str, Any] | None = None  # entries of `info` that steps bring, as Leaf
+    spec: Any = None  # Gymnasium's spec of an id, since a script may have registered it
+    beside: Mapping[str, Any] | None = None  # additional `info` entries of steps, as Leaf
 
     @classmethod
     def of(
         cls, env: EnvLike, n: int, seed: int, mode: Any, kwargs: Mapping[str, Any] | None
     ) -> EnvFactory:
-        """With the spec of an id that Gymnasium knows here."""
+        """Create a factory, with the spec of an id that is registered in this process."""
         import gymnasium
 
         spec = gymnasium.registry.get(env) if isinstance(env, str) else None
         return cls(env, n, seed, mode, kwargs, spec)
 
     def make(self, first: int, count: int, generation: int = 0) -> Environments:
-        """`count` of them from number `first` on, with the seeds that they have among all; each
-        `generation` has seeds of its own."""
+        """Make `count` environments from number `first`, with the same seeds as in the full set.
+        Each `generation` has different seeds."""
         seed = generation_seed(self.seed, generation)
         if self.spec is not None:
             import gymnasium
@@ -49,7 +49,8 @@ class EnvFactory:
 
 
 def check_can_travel(env: EnvLike, asked: str) -> None:
-    """SettingError for an environment that cannot be in several processes, which were asked for."""
+    """Raise SettingError for an environment that cannot be sent to other processes. asked: the
+    option that requires them."""
     if is_instance(env):
         raise SettingError(
             f"{asked} is not supported with {environment_name(env)}, an object of this process.",
@@ -59,15 +60,15 @@ def check_can_travel(env: EnvLike, asked: str) -> None:
 
 
 def generation_seed(seed: int, generation: int) -> int:
-    """The seed of environments that were restarted `generation` times: the run's own at first."""
+    """Return the seed of environments after `generation` restarts; 0 is the run's seed."""
     if not generation:
         return seed
     return int(np.random.SeedSequence((seed, generation)).generate_state(1)[0])
 
 
 def divide(n: int, processes: int) -> list[tuple[int, int]]:
-    """(first, count) of each process's environments, as even as can be; the first process has no
-    more than the others."""
+    """Return (first, count) of each process's environments, divided as evenly as possible; the
+    first process gets no more than the others."""
     small, larger = divmod(n, processes)
     sizes = [small + (i >= processes - larger) for i in range(processes)]
     return [(sum(sizes[:i]), size) for i, size in enumerate(sizes)]

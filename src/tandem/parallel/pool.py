@@ -1,5 +1,5 @@
-"""Worker processes that step shares of the environments: as one collector, in lock-step, or ahead
-of who learns."""
+"""Worker processes that each step a share of the environments, as one collector, synchronously or
+ahead of the learner."""
 
 from __future__ import annotations
 
@@ -34,31 +34,30 @@ from tandem.workers.shared_memory import ShapeDtype, shape_dtype
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:
-    """What `ahead` of a run's options means: -1 is 1 where the algorithm may learn from older
-    policies."""
+    """Resolve the option `ahead` of a run: -1 means 1 for off-policy algorithms, otherwise 0."""
     return int(not on_policy) if ahead < 0 else ahead
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How workers are kept."""
+    """Options of workers."""
 
     workers: int
-    # blocks that they collect while what came before is learned from; 0: every block waits for all
+    # blocks collected while the learner uses earlier ones; 0: synchronous
     ahead: int = 0
-    patience: float = 60.0  # seconds that a block may take
-    restarts: int = 3  # in a run
-    cluster: str = ""  # the address of the cluster that they live on; "": they are processes here
-    cpus: float = 1.0  # of the cluster, for each
+    patience: float = 60.0  # maximum time per block, in seconds
+    restarts: int = 3  # maximum number per run
+    cluster: str = ""  # address of the cluster; "": processes on this machine
+    cpus: float = 1.0  # cluster CPUs per worker
 
     @classmethod
     def of(
         cls, env_factory: EnvFactory, o: Any, on_policy: bool, train_every: int = 0
     ) -> WorkerOptions:
-        """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older
-        policies. train_every: of those who have it, which goes by the number of environments.
-        SettingError where the environments cannot be shared out among the workers, and
-        this process in lock-step, or among the runners."""
+        """Create from the options of a run; ahead=-1 means 1 for off-policy algorithms.
+        train_every: of algorithms that have it, a multiple of the number of environments. Raises
+        SettingError if the environments cannot be divided among the workers (and, if synchronous,
+        this process), or among the runners."""
         what, workers = ("runners", o.runners) if o.runners else ("workers", o.workers)
         if o.runners and o.workers:
             raise SettingError(
@@ -76,14 +75,14 @@ class WorkerOptions:
         cluster = (o.cluster or "auto") if o.runners else ""
         patience, restarts = o.worker_patience, o.worker_restarts
         options = cls(workers, ahead, patience, restarts, cluster, o.runner_cpus)
-        if workers:  # before their number: more of one object is no advice
+        if workers:  # checked before their number, since one object cannot be multiplied
             check_can_travel(env_factory.env, f"{what}={workers}")
         most = env_factory.n if ahead or cluster else env_factory.n - 1
         if not 0 <= workers <= most:
             also = "" if most == env_factory.n else ", and one for this process"
             n = workers + env_factory.n - most
             give = f"envs={n}"
-            if train_every % n:  # which would be the next error
+            if train_every % n:  # otherwise the advice would cause another error
                 give += f", and train_every={nearest_multiple(n, train_every)} if you give it"
             raise SettingError(
                 f"{what}={workers} for {env_factory.n} environments.",
@@ -94,41 +93,42 @@ class WorkerOptions:
 
     @property
     def alone(self) -> bool:
-        """Whether workers step all environments, and this process none."""
+        """True if workers step all environments, and this process none."""
         return bool(self.ahead or self.cluster)
 
     def parts(self, n: int) -> list[tuple[int, int]]:
-        """(first, count) of this process's environments, which are none where workers are ahead or
-        on a cluster, and of each worker's."""
+        """Return (first, count) of the environments of this process and of each worker. This
+        process has none if workers are ahead or on a cluster."""
         return [(0, 0), *divide(n, self.workers)] if self.alone else divide(n, self.workers + 1)
 
 
 @dataclass
 class PendingBlock:
-    """A block that was asked for, and what came of it so far."""
+    """A requested block and its results so far."""
 
-    slot: int  # of the transport
+    slot: int  # slot of the transport
     steps: int
-    actor: int  # number of who acts: the policy, 0, or chance, 1
+    actor: int  # index of the actor: 0 for the policy, 1 for random actions
     version: int  # of the weights, in updates
     noise: Tree  # [steps, N, ...]
-    results: list[tuple[BlockInfo, Arrays] | None]  # of each worker
+    results: list[tuple[BlockInfo, Arrays] | None]  # per worker
     broken: list[int]  # environments whose episodes were lost before it
-    calls: int = 0  # how many there had been in the environments by then
+    calls: int = 0  # number of calls made on the environments before it
 
 
 class WorkerPool:
-    """Collects as a `Collector` does, N environments as one block.
+    """Collector, with the interface of `Collector`, that combines the workers' environments in one
+    block.
 
-    In lock-step `own` steps the first of them in this process, and a run is that of one process,
-    but for the rounding of matrix products over other numbers of rows: seeds and noise do not
-    depend on the number of workers. With `options.ahead` blocks `own` steps none, and a block comes
-    that many calls after it was asked for, with the weights of then: so workers collect while this
-    process learns, as far ahead and no farther, and a run is the same each time, too.
+    In synchronous mode, `own` steps the first environments in this process. Seeds and noise do not
+    depend on the number of workers, so a run equals that of one process, except for rounding in
+    matrix products with different numbers of rows. With `options.ahead` blocks, `own` steps none,
+    and a block is returned that many calls after its request, collected with the weights of that
+    time. Workers collect while this process learns, at a fixed lag, so runs are reproducible too.
 
-    A worker that dies, raises or does not respond is restarted, `options.restarts` times in all,
-    after which WorkerError is raised. It costs the unfinished episodes of its environments,
-    which are in `broken` after the `collect` that brings the first of its new steps."""
+    A worker that dies, raises or does not respond is restarted, up to `options.restarts` times in
+    total; then WorkerError is raised. The unfinished episodes of its environments are lost, and the
+    environments are in `broken` after the `collect` that returns their first new steps."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class WorkerPool:
         action_mode: ActionMode,
         noises: tuple[Tree, Tree],
     ) -> None:
-        """noises: examples of what each actor needs for a block, [steps, N, ...]."""
+        """noises: examples of each actor's noise for a block, [steps, N, ...]."""
         self.options, self.own, self.actors, self.n = options, own, actors, env_factory.n
         self.environments, self.seconds = own.environments, own.seconds
         self.episodes: list[EndedEpisode] = []
@@ -147,13 +147,12 @@ class WorkerPool:
         self.env_steps = 0
         self.restarted = ""  # see `Collector`
         self.version = 0  # updates made so far
-        # those of them that the weights of the last block had not seen, where workers are ahead
+        # updates that the last block's weights lacked, if workers are ahead
         self.lag: int | None = None
-        # environments that were restarted while no block of theirs was asked for
+        # environments that were restarted without a pending request
         self._broken_later: list[int] = []
-        self._torn = (
-            False  # a block was left in the middle: what the workers have of it is of no use
-        )
+        # a block was interrupted, so the workers' parts of it are useless
+        self._torn = False
         self._pending: deque[PendingBlock] = deque()
         self._slot, self._slots = 0, options.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
@@ -181,12 +180,12 @@ class WorkerPool:
 
     @property
     def begun_steps(self) -> int:
-        """Environment steps that were collected or asked for."""
+        """Number of environment steps collected or requested."""
         return self.env_steps + sum(r.steps * self.n for r in self._pending)
 
     def collect(self, steps: int, actor: Any, noise: Tree) -> Trajectory | None:
-        """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
-        no block is due."""
+        """Request the next `steps` steps of every environment; see `Collector.collect`. Return None
+        while no block is due."""
         if self._torn:
             self._begin_anew()
         block = PendingBlock(
@@ -235,8 +234,8 @@ class WorkerPool:
         return trajectory
 
     def state(self) -> tuple[JSONDict, dict[str, Array]]:
-        """As `Collector.state`; blocks that were asked for are waited for, and part of it. Once a
-        worker is lost for good there is no state of episodes: all begin anew."""
+        """Return the state as `Collector.state` does, after waiting for requested blocks, which it
+        includes. After a worker is permanently lost, it contains no episodes, and all restart."""
         data: JSONDict = {
             "env_steps": self.env_steps,
             "seconds": dict(self.seconds),
@@ -266,7 +265,8 @@ class WorkerPool:
         return data | {"restarts": self.group.restarts, "version": self.version}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """As `Collector.load_state`. ResumeError for a run with another number of workers."""
+        """Resume as `Collector.load_state` does. Raises ResumeError for a run with a different
+        number of workers."""
         workers = self.group.workers
         there, pending = len(data.get("lives", [])), len(data["pending"])
         if there != len(workers) or pending > self.options.ahead:
@@ -303,13 +303,13 @@ class WorkerPool:
         self._slot = len(data["pending"])
 
     def make_calls(self, calls: Sequence[Any]) -> None:
-        """See `Collector.make_calls`; here at once, in workers before the next block that they are
-        asked for."""
-        self.own.make_calls(calls)  # which finds out what cannot be called, also without episodes
+        """See `Collector.make_calls`. Calls are made at once in this process, and before the next
+        requested block in workers."""
+        self.own.make_calls(calls)  # raises for invalid calls, even before any episodes
         self.group.calls += calls
 
     def attribute(self, name: str) -> list[Any]:
-        """See `Collector.attribute`; blocks that were asked for are waited for."""
+        """See `Collector.attribute`. Waits for requested blocks."""
         own = [] if self.options.alone else self.own.attribute(name)
         return sum(self._after_calls("attribute", name), own)
 
@@ -318,21 +318,21 @@ class WorkerPool:
         self.group.request_stop()
 
     def close(self) -> None:
-        """Ends all workers, and frees what this process's environments hold."""
+        """Stop all workers and release the resources of this process's environments."""
         self.group.end()
         self.own.close()
 
     # Workers
 
     def _request(self, worker: Worker, block: PendingBlock) -> None:
-        """Asks a worker for its part of a block."""
+        """Request a worker's part of a block."""
         noise = leaves(tree_map(lambda x: x[:, worker.columns], block.noise))
         arrays = dict(zip(leaves(self._noise_names[block.actor]), noise, strict=True))
         calls = self.group.calls_for(worker, block.calls)
         self.transport.request(worker, block.slot, [block.steps, block.actor, calls], arrays)
 
     def _begin_anew(self) -> None:
-        """New workers, which owe nothing."""
+        """Restart all workers, and discard pending blocks."""
         self._torn = False
         self._pending.clear()
         for i, worker in enumerate(self.group.workers):
@@ -340,7 +340,7 @@ class WorkerPool:
             self._broken_later += [e for e in worker.environments if e not in self._broken_later]
 
     def _settle(self, block: PendingBlock) -> None:
-        """Waits for all that is missing of a block."""
+        """Wait for the missing parts of a block."""
         for i, result in enumerate(block.results):
             if result is None:
                 answer = self.group.answer(i, self._again)
@@ -348,7 +348,7 @@ class WorkerPool:
                 block.results[i] = BlockInfo.read(info), arrays
 
     def _again(self, worker: Worker) -> None:
-        """Asks a worker that was restarted for all blocks that are owed."""
+        """Repeat all unanswered requests to a restarted worker."""
         i = self.group.workers.index(worker)
         owed = [block for block in self._pending if block.results[i] is None]
         broken = owed[0].broken if owed else self._broken_later
@@ -357,15 +357,15 @@ class WorkerPool:
             self._request(worker, block)
 
     def _after_calls(self, name: str, *arguments: Any) -> list[Any]:
-        """What each worker says after all blocks that were asked for, and all calls."""
+        """Call a method of each worker after all requested blocks and all calls, and return the
+        results."""
         for block in self._pending:
             self._settle(block)
         return self.group.gather_after_calls(name, *arguments, again=self._again)
 
     @property
     def _weights(self) -> Weights:
-        """Of the networks that act, all of them such as can go to other processes, as they are
-        now."""
+        """Current weights of the acting networks, all of which can be sent to other processes."""
         return {
             role: n.weights
             for role, n in self.actors[0].networks.items()
@@ -373,7 +373,7 @@ class WorkerPool:
         }
 
     def _shapes(self, n: int, noises: tuple[Tree, Tree]) -> dict[str, ShapeDtype]:
-        """Of the arrays that go between here and a worker of n environments for a block."""
+        """Return the shapes of the arrays exchanged with a worker of n environments for a block."""
         obs = tree_map(lambda x: np.repeat(x, n, 0), self._obs)
         state = self.actors[0].initial_state(n)
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noises[0]))
@@ -392,13 +392,13 @@ class WorkerPool:
 
 
 def _array_names(noise: Tree, actor: int) -> Tree:
-    """Names of arrays in the place of the leaves of an actor's noise."""
+    """Return an actor's noise tree with array names as leaves."""
     numbers = itertools.count()
     return tree_map(lambda _: f"noise {actor}/{next(numbers)}", noise)
 
 
 def blank(spec: Spec) -> Tree:
-    """An observation [1, ...] of zeros, with masks that allow everything."""
+    """Return an observation [1, ...] of zeros, with masks that allow all actions."""
     if not isinstance(spec, dict):
         return np.zeros((1, *spec.shape), spec.dtype)
     return {

@@ -1,5 +1,5 @@
-"""Environments stepped in other processes, for those who act in this one: with networks that only
-their framework knows."""
+"""Environments stepped in other processes while the policy acts in this one, for networks that
+require their framework."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 from tandem.workers.process import Process
 from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays
 
-# An agent's `train` takes neither patience nor restarts.
+# Shown instead of the default remedy, since an agent's `train` has no options for these.
 REMEDY = "then call train again, which makes new workers."
 
 
 class WorkerEnvironments:
-    """Lives in a worker: its environments, and their arrays."""
+    """A worker's environments and their shared arrays."""
 
     def __init__(
         self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle
@@ -41,7 +41,7 @@ class WorkerEnvironments:
         self._put("obs", self.environments.restart())
 
     def on_bytes(self, _: bytes) -> bytes:
-        """A step with the shared actions; gives the numbers of the environments whose episodes
+        """Step with the shared actions, and return the indices of environments whose episodes
         ended."""
         one = self.environments.step(self.shared["action"])
         self._put("obs", one.obs)
@@ -60,7 +60,7 @@ class WorkerEnvironments:
         return None
 
     def __getattr__(self, name: str) -> Any:
-        """The environments' other methods."""
+        """Forward other methods to the environments."""
         return getattr(self.environments, name)
 
     def _put(self, name: str, tree: Tree) -> None:
@@ -69,14 +69,14 @@ class WorkerEnvironments:
 
 
 class Remote(Environments):
-    """A vector of plain environments in `processes` processes, which all take a step and wait for
-    one another. Seeds are those of a `Stepped`.
+    """Vector of plain environments in `processes` processes, stepped synchronously. Seeds are those
+    of a `Stepped`.
 
-    This process is one of them; with `beside` it steps none, and may do something else between
-    `step_async` and `step_wait`.
+    This process is one of them. With `beside` it steps no environments, and can do other work
+    between `step_async` and `step_wait`.
 
-    The environments of a worker that is lost begin anew: that step is not `valid` for them, and
-    they are in its `lost`."""
+    The environments of a lost worker restart: that step is not `valid` for them, and lists them in
+    `lost`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Remote(Environments):
         shares = divide(len(envs), processes)
         count = 0 if beside else shares.pop(0)[1]
         own = Stepped(name, envs[: count or 1], seed)
-        self._own = own if count else None  # those of this process
+        self._own = own if count else None  # environments of this process
         self._all, self._seed = list(envs), seed
         super().__init__(name, len(envs), own.observation_space, own.action_space)
         forms = {first: _forms(self.observation, self.action, n) for first, n in shares}
@@ -113,12 +113,12 @@ class Remote(Environments):
 
     @property
     def gone(self) -> bool:  # type: ignore[override]
-        """Whether a worker was lost once too often."""
+        """True if a worker was lost and no restarts remain."""
         return self.group.given_up
 
     @property
     def first(self) -> Any:
-        """One of the environments."""
+        """First environment of the vector."""
         return self._all[0]
 
     def reset(self) -> Tree:
@@ -147,22 +147,22 @@ class Remote(Environments):
         return self.step_wait()
 
     def step_async(self, actions: Array) -> None:
-        """Lets the workers begin a step; `step_wait` has to follow. The environments of this
-        process step there."""
+        """Start a step in the workers. `step_wait` must follow, and steps the environments of this
+        process."""
         self._actions = actions
         for worker in self.group.workers:
             self._shared[worker.first]["action"][...] = actions[worker.columns]
             worker.send_bytes()
 
     def step_wait(self) -> Step:
-        """Returns the step that was begun; see `step`."""
+        """Return the result of the started step; see `step`."""
         valid, final, lost = np.ones(self.n, np.bool_), list[Any](), list[int]()
         rows: list[Any] = []
         if self._own is not None:
             try:
                 own = self._own.step(self._actions[: self._own.n])
             except Exception:
-                # the workers' answers must not be taken for those to what is asked next
+                # consume the workers' answers, so that they do not match the next requests
                 for i in range(len(self.group.workers)):
                     self.group.answer(i, lambda w: w.ask("reset"))
                 raise
@@ -215,7 +215,7 @@ class Remote(Environments):
             )
         shares = [len(inner.get("lengths", ())) for inner in data["parts"]]
         own = [] if self._own is None else [self._own.n]
-        # asked here: what a worker refuses is taken for its end
+        # checked here, since an error in a worker counts as its loss
         if shares != own + [worker.count for worker in self.group.workers]:
             raise other_number(sum(shares), self.n)
         rest = [(inner, select(arrays, str(i))) for i, inner in enumerate(data["parts"])]
@@ -231,7 +231,7 @@ class Remote(Environments):
         self.group.request_stop()
 
     def forget_stop(self) -> None:
-        """An agent's next `train` asks the same workers, as before."""
+        """See `Environments.forget_stop`: an agent's next `train` uses the same workers."""
         self.group.stopping = False
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class Remote(Environments):
 
 
 def _forms(observation: Spec, action: Any, n: int) -> dict[str, ShapeDtype]:
-    """The arrays of a step of n environments."""
+    """Return the shapes and dtypes of the arrays of a step of n environments."""
     specs = list(observation.values()) if isinstance(observation, dict) else [observation]
     shapes: dict[str, ShapeDtype] = {
         f"{k}/{j}": ((n, *s.shape), str(s.dtype))

@@ -1,5 +1,5 @@
-"""How workers are asked for work, and how it comes back: a `Transport`, with two carriers, memory
-that processes share, here, and a Ray cluster (`tandem.workers.ray`)."""
+"""Transports of requests and results between a run and its workers: shared memory on this machine,
+or a Ray cluster (`tandem.workers.ray`)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tandem.workers import ray as cluster
 from tandem.workers.process import Process
 from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
 
-Weights = Mapping[str, Mapping[str, Array]]  # by a network's role
+Weights = Mapping[str, Mapping[str, Array]]  # by the network's role
 Arrays = Mapping[str, Array]
 Message = Any  # JSON data
 
 
 class Responder(Protocol):
-    """What a worker serves, made there as `make(spec, worker.part, *more)`."""
+    """Interface of the object in a worker, created there as `make(spec, worker.part, *more)`."""
 
     def respond(self, message: Message, weights: Weights, arrays: Arrays) -> tuple[Message, Arrays]:
-        """The answer to a request. What is given may be read-only, and is good until the next."""
+        """Answer a request. Its arrays may be read-only, and are valid until the next request."""
 
 
 class SharedMemoryTransport:
-    """Between this process and workers, through memory that processes share: arrays are copied once
-    each way, and never pickled. A request and its answer occupy a slot, as the weights do that it
-    is worked on with: as many can be under way as there are slots.
+    """Transport between this process and workers through shared memory: arrays are copied once each
+    way and never pickled. A request, its answer and its weights occupy a slot, so the number of
+    slots limits the open requests.
 
-    weights: an example. shapes: of all arrays that go either way, by a worker's first environment
-    and by slot."""
+    weights: an example. shapes: shapes of all arrays in either direction, by a worker's first
+    environment and by slot."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class SharedMemoryTransport:
         }
 
     def start(self, worker: Worker, *more: object) -> Process:
-        """Starts a worker, for the first time or again."""
+        """Start or restart a worker."""
         slots = {
             slot: (self._weights[slot].handle, arrays.handle)
             for slot, arrays in self._arrays[worker.first].items()
@@ -65,26 +65,26 @@ class SharedMemoryTransport:
         return Process(inherits, SharedMemoryWorker, *arguments)
 
     def publish(self, slot: int, weights: Weights) -> None:
-        """The weights for the requests to come in a slot."""
+        """Set the weights for the next requests in a slot."""
         shared = self._weights[slot]
         for role, arrays in weights.items():
             for name, x in arrays.items():
                 np.copyto(shared[f"{role}/{name}"], x)
 
     def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
-        """Asks a worker; `worker.process` has the answer."""
+        """Send a request to a worker; `worker.process` returns the answer."""
         _put(arrays, self._arrays[worker.first][slot])
         worker.send_bytes(json.dumps([slot, message]).encode())
 
     def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
-        """What `respond` returned, from an answer; the arrays are good until the next request in
-        the slot, and may be longer than they were, or read-only."""
+        """Decode an answer to the result of `respond`. The arrays are valid until the next request
+        in the slot, and may be longer than the originals, or read-only."""
         return json.loads(answer), self._arrays[worker.first][slot]
 
 
 class SharedMemoryWorker:
-    """In a worker's process: what it serves, with weights and arrays in memory that is shared, for
-    each slot."""
+    """Worker process's side of the shared-memory transport: its responder, and the shared weights
+    and arrays of each slot."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class SharedMemoryWorker:
             self._slots[slot] = by_role, SharedArrays.attach(arrays)
 
     def on_bytes(self, request: bytes) -> bytes:
-        """Answers a request, whose arrays lie in its slot."""
+        """Answer a request, whose arrays are in its slot."""
         slot, message = json.loads(request)
         weights, shared = self._slots[slot]
         answer, arrays = self._served.respond(message, weights, shared)
@@ -108,13 +108,13 @@ class SharedMemoryWorker:
         return json.dumps(answer).encode()
 
     def __getattr__(self, name: str) -> Any:
-        """Its other methods."""
+        """Forward other methods to the responder."""
         return getattr(self._served, name)
 
 
 class RayTransport:
-    """As `SharedMemoryTransport`, over the Ray cluster at an address: weights go out by its object
-    store, once for all workers of a node; arrays go, and come, with the calls."""
+    """Transport over the Ray cluster at an address, used like `SharedMemoryTransport`. Weights are
+    sent by Ray's object store, once for all workers of a node; arrays are sent with the calls."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class RayTransport:
         self._weights: dict[int, object] = {}  # by slot: references to the object store
 
     def start(self, worker: Worker, *more: object) -> cluster.RayActor:
-        """In the worker's actor, which Ray may have started again."""
+        """Start a worker in its actor, which Ray may have restarted."""
         actor = self._actors.get(worker.first)
         if actor is None or actor.ended:
             actor = self._actors[worker.first] = cluster.RayActor(self._ray, self._cpus)
@@ -156,7 +156,7 @@ Transport = SharedMemoryTransport | RayTransport
 
 
 def writable(tree: Tree) -> Tree:
-    """Copies of those of its arrays that are read-only, as are those from Ray's object store."""
+    """Copy the read-only arrays of a tree, such as those from Ray's object store."""
     return tree_map(lambda x: x if x.flags.writeable else x.copy(), tree)
 
 

@@ -1,4 +1,5 @@
-"""A worker's part of the environments: the same collector as in one process, elsewhere."""
+"""Collection in a worker: the same collector as in a single process, for a share of the
+environments."""
 
 from __future__ import annotations
 
@@ -24,11 +25,11 @@ from tandem.workers.shared_memory import ShapeDtype, shape_dtype
 def block_shapes(
     steps: int, obs: Tree, action: Array, extra: dict[str, Array], state: Tree
 ) -> dict[str, ShapeDtype]:
-    """Of the packed arrays of `steps` steps, given an example of one step of n environments,
-    [n, ...] each."""
+    """Return the shapes of the packed arrays of `steps` steps, given examples [n, ...] of one step
+    of n environments."""
     n = len(action)
 
-    def repeat(x: Array) -> Array:  # without memory for it
+    def repeat(x: Array) -> Array:  # without allocating memory
         return np.broadcast_to(x, (steps, *x.shape))
 
     number, flag = np.zeros((steps, n), np.float32), np.zeros((steps, n), np.bool_)
@@ -50,21 +51,21 @@ def block_shapes(
 
 
 class CollectorSpec(NamedTuple):
-    """What a worker's collector is made of."""
+    """Arguments of a worker's collector."""
 
     env_factory: EnvFactory
     gamma: float
     action_mode: ActionMode
     actors: tuple[PolicyActor, RandomActor]
-    noises: tuple[Tree, Tree]  # of each actor: names of arrays in the place of its noise's leaves
+    noises: tuple[Tree, Tree]  # per actor: its noise tree, with array names as leaves
 
 
 class WorkerCollector:
-    """Lives with a worker, and collects in environments first to first + count of `part`, in its
-    generation."""
+    """Responder in a worker that collects in the environments first to first + count of `part`, in
+    its generation."""
 
     def __init__(self, spec: CollectorSpec, part: tuple[int, int, int]) -> None:
-        if "jax" not in sys.modules:  # which an environment may bring
+        if "jax" not in sys.modules:  # an environment may have imported JAX
             os.environ.setdefault("JAX_PLATFORMS", "cpu")
         environments = spec.env_factory.make(*part)
         with closed_on_error(environments.close):
@@ -75,8 +76,8 @@ class WorkerCollector:
     def respond(
         self, message: tuple[int, int, list[object]], weights: Weights, arrays: Mapping[str, Array]
     ) -> tuple[BlockInfo, dict[str, Array]]:
-        """Collects (steps, number of the actor), with noise from the arrays, after some calls in
-        the environments. Returns the packed block."""
+        """Collect a block for the message (steps, index of the actor, calls), with noise from the
+        arrays, after making the calls on the environments. Return the packed block."""
         steps, number, calls = message
         self.collector.make_calls(calls)
         for role, network in self.actors[0].networks.items():
@@ -87,12 +88,12 @@ class WorkerCollector:
         return BlockInfo.of(block, self.collector.episodes), pack(block)
 
     def attribute(self, name: str, calls: list[object]) -> list[Any]:
-        """The values of an attribute after these calls."""
+        """Return the values of an attribute after these calls."""
         self.collector.make_calls(calls)
         return self.collector.attribute(name)
 
     def state(self, calls: list[object]) -> tuple[JSONDict, dict[str, Array]]:
-        """Of the collector, after these calls."""
+        """Return the collector's state after these calls."""
         self.collector.make_calls(calls)
         return self.collector.state()
 

@@ -1,4 +1,4 @@
-"""A group of workers, in which one that is lost is started again."""
+"""Group of workers that restarts lost ones."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from tandem.errors import WorkerError
 from tandem.types import Array, EpisodeResult
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
 
-# seconds that an answer has at least once a run is to end: after other answers, and before any
+# minimum time limits for answers after a stop request, in seconds: with earlier answers, without
 STOP_PATIENCE, FIRST_STOP_PATIENCE = 1.0, 10.0
 
 
 class Worker:
-    """One process and its environments, first to first + count. `generation` counts how often it
-    was started again."""
+    """A process and its environments, first to first + count. `generation` counts its restarts."""
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.generation = first, count, 0
-        self.called = 0  # how many of the group's calls its environments have had
+        self.called = 0  # number of the group's calls already sent to it
         self.process: WorkerHandle | None = None
-        self.asked = deque[float]()  # when each open request was made (time.monotonic())
+        self.asked = deque[float]()  # times of open requests (time.monotonic())
 
     @property
     def columns(self) -> slice:
@@ -33,7 +32,7 @@ class Worker:
 
     @property
     def part(self) -> tuple[int, int, int]:
-        """(first, count, generation), the arguments of `EnvFactory.make`."""
+        """Arguments of `EnvFactory.make`: (first, count, generation)."""
         return self.first, self.count, self.generation
 
     @property
@@ -41,7 +40,7 @@ class Worker:
         return range(self.first, self.first + self.count)
 
     def numbered(self, episodes: list[EndedEpisode]) -> list[EndedEpisode]:
-        """Its episodes, with the numbers that its environments have among all."""
+        """Return its episodes with the global numbers of their environments."""
         return [EndedEpisode(t, EpisodeResult(self.first + e.env, *e[1:])) for t, e in episodes]
 
     def ask(self, name: str, *arguments: object) -> None:
@@ -58,11 +57,11 @@ class Worker:
 
 
 class WorkerGroup:
-    """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's
-    process.
+    """Group of workers for shares (first, count) of the environments `name`; `begin` starts a
+    worker's process.
 
-    One that dies, raises, or takes longer than `patience` seconds for an answer is restarted,
-    `restarts` times in all, and a warning says so; then WorkerError is raised."""
+    A worker that dies, raises, or takes longer than `patience` seconds to answer is restarted with
+    a warning, up to `restarts` times in total; then WorkerError is raised."""
 
     def __init__(
         self,
@@ -73,7 +72,8 @@ class WorkerGroup:
         begin: Callable[[Worker], WorkerHandle],
         remedy: str = "",
     ) -> None:
-        """remedy: what else helps where one is lost for good, and no run can be given more time."""
+        """remedy: advice for a permanently lost worker, if the default (options of a run) does not
+        apply."""
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self._remedy = remedy or (
             f"a new or resumed run can give it more time (worker_patience={2 * patience:g}) and "
@@ -81,8 +81,8 @@ class WorkerGroup:
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
-        self.calls: list[object] = []  # in all environments, in order: see `calls_for`
-        # seconds from request to answer, of the newest: earlier ones had to import and compile
+        self.calls: list[object] = []  # made in all environments, in order: see `calls_for`
+        # latest response times in seconds; the first ones include imports and compilation
         self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
         try:
@@ -95,7 +95,7 @@ class WorkerGroup:
             raise
 
     def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
-        """Returns (index, answer) of the first of these workers that answers; `again` as in
+        """Return (index, answer) of the first of these workers to answer; `again` as in
         `answer`."""
         began = time.monotonic()
         handles = [p for i in of if (p := self.workers[i].process) is not None]
@@ -106,7 +106,7 @@ class WorkerGroup:
         return i, self.answer(i, again, began)
 
     def _begun(self, i: int) -> None:
-        """Waits until worker i is there."""
+        """Wait until worker i has started."""
         self.answer(i, least=START)
 
     def answer(
@@ -116,11 +116,11 @@ class WorkerGroup:
         since: float | None = None,
         least: float = 0.0,
     ) -> Any:
-        """Returns worker i's answer to its oldest open request.
+        """Return worker i's answer to its oldest open request.
 
-        Waits for the group's patience, or for `least` seconds where that is longer, counted from
-        `since`. A worker that is lost is started again, and `again` repeats its open requests in
-        order. Without `again`, as while a worker starts, a lost one is a WorkerError."""
+        Waits for the group's patience, or `least` seconds if that is longer, from `since`. A lost
+        worker is restarted, and `again` repeats its open requests in order. Without `again`, as
+        during a start, a lost worker raises WorkerError."""
         worker = self.workers[i]
         assert worker.process is not None
         try:
@@ -132,10 +132,10 @@ class WorkerGroup:
             name = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.stopping:
                 self.given_up = True
-                # nobody asks them anything any more, and what is saved first may take its time
+                # the others get no more requests, and saving the run may take a while
                 for other in self.workers:
                     if other.process is not None and self.stopping and other.asked:
-                        other.process.kill()  # it has had the same time
+                        other.process.kill()  # its time is over too
                     elif other.process is not None:
                         other.process.close()
                 raise WorkerError(
@@ -154,7 +154,7 @@ class WorkerGroup:
         return self.answer(i, again)
 
     def restart(self, i: int, generation: int) -> None:
-        """Starts worker i again, as that generation."""
+        """Restart worker i with this generation."""
         worker = self.workers[i]
         if worker.process is not None and worker.process.runs:
             worker.process.end()
@@ -164,15 +164,14 @@ class WorkerGroup:
         self._begun(i)
 
     def calls_for(self, worker: Worker, count: int | None = None) -> list[object]:
-        """The calls that a worker has not had, of the first `count` or all: its next request takes
-        them along. So they come before the same block in every worker, and again where one is
-        started again."""
+        """Return the calls not yet sent to a worker, of the first `count` or all, for its next
+        request. They precede the same block in every worker, and are repeated after a restart."""
         due = self.calls[worker.called : count]
         worker.called += len(due)
         return due
 
     def gather(self, name: str, *arguments: object) -> list[Any]:
-        """Returns each worker's answer to one request."""
+        """Send a request to all workers and return their answers."""
 
         def once_more(worker: Worker) -> None:
             worker.ask(name, *arguments)
@@ -182,8 +181,8 @@ class WorkerGroup:
     def gather_after_calls(
         self, name: str, *arguments: object, again: Callable[[Worker], None] = lambda worker: None
     ) -> list[Any]:
-        """As `gather`, with the calls that a worker has not had as the last argument. `again`
-        repeats the other open requests of a worker that was started again."""
+        """Gather answers with a worker's outstanding calls as the last argument. `again` repeats
+        the other open requests of a restarted worker."""
 
         def ask(worker: Worker) -> None:
             worker.ask(name, *arguments, self.calls_for(worker))
@@ -200,37 +199,38 @@ class WorkerGroup:
         return [self.answer(i, again) for i in range(len(self.workers))]
 
     def tell(self, name: str, each: Iterable[tuple[object, ...]]) -> list[Any]:
-        """Sends each worker its own arguments; returns their answers."""
+        """Send each worker its own arguments and return their answers."""
         for worker, arguments in zip(self.workers, each, strict=True):
             worker.ask(name, *arguments)
         return [self.answer(i) for i in range(len(self.workers))]
 
     def live(self, generations: Iterable[int]) -> None:
-        """Starts each worker again whose generation is another."""
+        """Restart the workers whose generation differs."""
         for i, generation in enumerate(generations):
-            # the seeds of its later episodes are those of its generation
+            # its seeds depend on its generation
             if self.workers[i].generation != generation:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:
-        """The run is to end: from now on answers have twice as long as the slowest of late took,
-        and no worker is started again."""
+        """Announce the end of the run: from now on, the time limit is twice the slowest recent
+        answer, and workers are not restarted."""
         self.stopping = True
 
     def _limit(self, least: float = 0.0) -> float:
-        """Seconds that an answer has by now, or `least` where that is longer."""
+        """Return the current time limit of an answer in seconds, at least `least` before a stop
+        request."""
         if not self.stopping:
             return max(self.patience, least)
         usual = max(STOP_PATIENCE, 2 * max(self._took)) if self._took else FIRST_STOP_PATIENCE
         return min(self.patience, usual)
 
     def end(self) -> None:
-        """Ends all of them."""
+        """Stop all workers."""
         end([w.process for w in self.workers if w.process is not None])
 
 
 def merge_arrays(states: Iterable[tuple[object, Mapping[str, Array]]]) -> dict[str, Array]:
-    """The arrays of several states (data, arrays), by NUMBER/NAME."""
+    """Merge the arrays of several states (data, arrays), named NUMBER/NAME."""
     return {f"{i}/{name}": x for i, (_, arrays) in enumerate(states) for name, x in arrays.items()}
 
 
