@@ -1,2 +1,2 @@
-"""Runs in functional environments that never leave the device: acting, preparing and updating as
-one function of JAX, with the algorithms as they are."""
+"""Runs in functional environments that stay on the device: acting, preparing and updating as one
+JAX function, with unchanged algorithms."""

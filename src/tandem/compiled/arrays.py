@@ -1,4 +1,4 @@
-"""Trees of JAX as named NumPy arrays, for checkpoints, and back."""
+"""Conversion between JAX pytrees and named NumPy arrays, for checkpoints."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tandem.types import AnyArray, Tree
 
 
 def is_key(x: Any) -> bool:
-    """Whether an array is of jax.random's keys."""
+    """Return true for an array of jax.random keys."""
     return bool(jnp.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
 def to_arrays(tree: Tree, name: str) -> dict[str, AnyArray]:
-    """The leaves as name/0, name/1, …; of keys their data. Large ones stay JAX's, and go with the
-    next call, which uses them up."""
+    """Return the leaves as name/0, name/1, …; keys as their data. Large leaves stay JAX arrays, and
+    become invalid with the next call, which donates them."""
     leaves = (jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree))
     return {f"{name}/{i}": x if x.nbytes > BLOCK else np.array(x) for i, x in enumerate(leaves)}
 
 
 def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:
-    """The tree that `to_arrays` took apart; `like` has its structure and shapes. ValueError for
-    arrays of others."""
+    """Rebuild the tree from the result of `to_arrays`; `like` has its structure and shapes. Raises
+    ValueError for arrays that do not match."""
     leaves, structure = jax.tree.flatten(like)
     made = []
     for i, x in enumerate(leaves):
@@ -41,7 +41,7 @@ def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:
 
 
 def _on_device(array: Any) -> Any:
-    """An array of NumPy, or a stored one, on the device: block by block."""
+    """Copy a NumPy array, or block by block a stored one, to the device."""
     if not isinstance(array, StoredArray):
         return jnp.array(array)
     x, rows = jnp.zeros(array.shape, array.dtype), max(1, BLOCK * len(array) // array.nbytes)

@@ -1,5 +1,5 @@
-"""A block of a compiled run, act, prepare and update, as a pure function; and calls of many blocks
-at once."""
+"""Blocks of a compiled run (acting, preparing and updating) as pure functions, and calls of many
+blocks at once."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tandem.types import Array, Batch, Tree
 
 
 class Carry(NamedTuple):
-    """All that a block depends on, beside the variables' values and what the host says."""
+    """State that a block depends on, in addition to the variables' values and the host's inputs."""
 
     acting: Acting
     key: Array
-    sound: Array  # bool  false from the first update on that was not finite: none is made any more
-    kept: Tree  # what an algorithm learns from later ones with: a ring, statistics
+    sound: Array  # bool  false from the first non-finite update, after which none is applied
+    kept: Tree  # state for learning in later blocks: a replay ring, statistics
 
 
 class Report(NamedTuple):
@@ -39,21 +39,21 @@ class Report(NamedTuple):
 
 
 class BlockInputs(NamedTuple):
-    """Inputs of several blocks that the host computes."""
+    """Inputs of several blocks, computed by the host."""
 
     settings: dict[str, Array]  # [M, K] each
     progress: Array  # float32 [M, T]  of the run, at each step
-    chance: Array  # bool [M]  whether actions are random
+    chance: Array  # bool [M]  true if actions are random
 
 
 class Blocks(ABC):
-    """An algorithm in N copies of an environment.
+    """Blocks of an algorithm in N copies of an environment.
 
-    `algorithm` is on a backend whose updates can be traced. learns: of some blocks, those that
-    collect only, it is false: these are another compiled function. name: of the environment.
+    `algorithm` is on a backend whose updates can be traced. The argument `learns` is false for
+    blocks that only collect, which are a separate compiled function. name: of the environment.
     """
 
-    capacity = 256  # blocks in a call at most: so long are a report's arrays
+    capacity = 256  # maximum number of blocks per call, and length of a report's arrays
 
     def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
         self.name = name
@@ -68,32 +68,32 @@ class Blocks(ABC):
         self.capacity = max(1, min(self.capacity, 2**20 // rows))
         self._calls: dict[bool, Callable[..., Any]] = {}
 
-    per_block: int  # updates in each
+    per_block: int  # updates per block
 
     @property
     def names(self) -> list[str]:
-        """Of the metrics, once a block has been traced."""
+        """Names of the metrics, available once a block has been traced."""
         return list(self.updates.names)
 
     @abstractmethod
     def keeping(self, acting: Acting) -> Tree:
-        """The initial state of what is kept between blocks."""
+        """Return the initial state of `Carry.kept`."""
 
     @abstractmethod
     def block(
         self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs
     ) -> tuple[list[Array], Carry, Report]:
-        """One of them. `inputs` without its first axis."""
+        """Execute one block. `inputs` lack their first axis."""
 
     def begin(self, seed: int) -> Carry:
-        """The carry of a run's beginning."""
+        """Return the carry at the start of a run."""
 
-        # no two leaves may share an array: a call uses them up
+        # leaves must not share arrays, since a call donates them
         carry: Carry = jax.tree.map(jnp.copy, jax.jit(self.begun)(jax.random.key(seed)))
         return carry
 
     def begun(self, key: Array) -> Carry:
-        """The same, to be traced."""
+        """Return the initial carry, for tracing."""
         first, key = jax.random.split(key)
         acting = self.collecting.begin(first)
         return Carry(acting, key, jnp.bool_(True), self.keeping(acting))
@@ -104,28 +104,28 @@ class Blocks(ABC):
         return BlockInputs(settings, progress, chance)
 
     def state(self, carry: Carry, whole: bool) -> tuple[dict[str, Array], dict[str, Array]]:
-        """A carry as arrays: of what collects, and with `whole` of what is kept."""
+        """Return a carry as arrays: collection state and, with `whole`, the kept state."""
         collected = to_arrays((carry.acting, carry.key), "acting")
         kept = to_arrays(carry.kept, "kept") if whole else {}
         return collected, kept | self.statistics(carry.kept)
 
     def statistics(self, kept: Tree) -> dict[str, Array]:
-        """Those in `kept`, by the names that `normalization.state` gives them."""
+        """Return the statistics in `kept`, by their names in `normalization.state`."""
         return {}
 
     @abstractmethod
     def taken(self, kept: Tree, arrays: dict[str, Array]) -> Tree:
-        """`kept` with what another run saved of it."""
+        """Return `kept` with the values saved by another run."""
 
     def load(self, seed: int, collected: dict[str, Array], kept: dict[str, Array]) -> Carry:
-        """The carry that `state` took apart."""
+        """Rebuild the carry from the result of `state`."""
         like = jax.eval_shape(self.begun, jax.random.key(seed))
         acting, key = from_arrays((like.acting, like.key), "acting", collected)
         return Carry(acting, key, jnp.bool_(True), from_arrays(like.kept, "kept", kept))
 
     def run(self, carry: Carry, learns: bool, inputs: BlockInputs) -> tuple[Carry, Report]:
-        """As many blocks as `inputs` has rows; the variables of the backend move. The report's
-        arrays are NumPy's, [M, ...]. `carry` is used up."""
+        """Execute one block per row of `inputs`, and update the backend's variables. The report
+        holds NumPy arrays [M, ...]. `carry` is donated, and invalid afterwards."""
         count = len(inputs.chance)
         if learns not in self._calls:
             self._calls[learns] = jax.jit(
@@ -143,8 +143,8 @@ class Blocks(ABC):
     def many(
         self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs, count: Array
     ) -> Any:
-        """`count` blocks: a loop of any length is one compiled function, so how many there are in a
-        call changes no number."""
+        """Execute `count` blocks. Loops of all lengths share one compiled function, so the number
+        of blocks per call does not change results."""
 
         def at(i: Array, tree: Tree) -> Tree:
             return jax.tree.map(lambda x: x[i], tree)
@@ -161,13 +161,14 @@ class Blocks(ABC):
 
 
 def padded(x: Any, length: int) -> Any:
-    """x [M, ...] with zeros behind, [length, ...]."""
+    """Pad x [M, ...] with zeros to [length, ...]."""
     x = np.asarray(x)
     return np.concatenate([x, np.zeros((length - len(x), *x.shape[1:]), x.dtype)])
 
 
 class Rollouts(Blocks):
-    """Several epochs over each rollout, then it is gone: what `RolloutLearner` does."""
+    """Blocks with several epochs over each rollout, which is then discarded, as `RolloutLearner`
+    does."""
 
     def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
         super().__init__(algorithm, env, name)
@@ -186,7 +187,7 @@ class Rollouts(Blocks):
             self._observations = moments.Observations(observation_spec(env.observation_space))
 
     def _rows(self, key: Array) -> Any:
-        """Of each update; () for all, whose order is nothing."""
+        """Return the rows of each update; () for all rows, whose order does not matter."""
         if self.batch == self.rows:
             return ()
         shuffles = jax.random.split(key, self.epochs)
@@ -200,7 +201,8 @@ class Rollouts(Blocks):
     def _updates(
         self, values: list[Array], data: Batch, settings: dict[str, Array], key: Array, sound: Any
     ) -> tuple[list[Array], Array, Array]:
-        """Those of a block: what `Updates` gives. What an update does not measure is NaN."""
+        """Make the updates of a block, and return the result of `Updates`. Metrics that an update
+        does not measure are NaN."""
         if self.first is None:
             made: tuple[list[Array], Array, Array] = self.updates(
                 values, data, settings, self._rows(key), sound
@@ -215,7 +217,7 @@ class Rollouts(Blocks):
         return values, metrics, jnp.concatenate([begun, codes])
 
     def keeping(self, acting: Acting) -> Tree:
-        """Statistics of (rewards, observations), () for none."""
+        """Return statistics of (rewards, observations), () for none."""
         rewards = self._rewards.begin() if self._rewards else ()
         return rewards, self._observations.begin() if self._observations else ()
 
@@ -250,7 +252,7 @@ class Rollouts(Blocks):
         self, learns: bool, values: list[Array], carry: Carry, inputs: BlockInputs
     ) -> tuple[list[Array], Carry, Report]:
         key, exploring, stepping, order = jax.random.split(carry.key, 4)
-        with self.updates.scope(values) as now:  # `prepare` moves statistics of values
+        with self.updates.scope(values) as now:  # `prepare` updates value statistics
             noise = self.collecting.noise(exploring, inputs.progress)
             acting, trajectory, ended = self.collecting.collect(
                 self.networks, carry.acting, noise, stepping, ()
@@ -273,18 +275,19 @@ class Rollouts(Blocks):
 
 
 class Replay(Blocks):
-    """Updates on transitions drawn from a ring of the latest ones: what `ReplayLearner` does."""
+    """Blocks with updates on transitions sampled from a ring of the latest ones, as `ReplayLearner`
+    does."""
 
     def __init__(self, algorithm: Any, env: FunctionalEnv, name: str = "the environment") -> None:
         super().__init__(algorithm, env, name)
         s = self.settings
-        # whole blocks, so that none is written around the end
+        # a multiple of the block length, so that no block wraps around the end
         self.length = max(1, s.buffer_size // (self.steps * self.n)) * self.steps
         owed = s.updates_per_call
         self.per_block = owed if owed > 0 else self.steps * self.n
 
     def keeping(self, acting: Acting) -> Tree:
-        """(the ring [length, N, ...], how many steps of each environment were ever written)."""
+        """Return (the ring [length, N, ...], the number of steps written per environment)."""
         lead = (self.length, self.n)
         obs = self.collecting.flatten(acting.episodes.obs)
         action = self.collecting.action
@@ -335,7 +338,7 @@ class Replay(Blocks):
             metrics = jnp.zeros((self.per_block, names))
             codes = jnp.full(self.per_block, -1, jnp.int32)
         sound = carry.sound & (codes < 2).all()
-        # modulo, so that it never overflows; not below `length` once the ring is full
+        # reduced to avoid overflow, but never below `length` once the ring is full
         written = jnp.where(written >= 2 * self.length, written - self.length, written)
         after = Carry(acting, key, sound, (ring, written))
         return values, after, Report(ended, metrics, codes)

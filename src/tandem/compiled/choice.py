@@ -1,4 +1,4 @@
-"""Which runs are compiled: what has to hold, and where it pays."""
+"""Choice of compiled runs: requirements, and when compiling is beneficial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tandem.settings import by_name
 from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
-CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
+CALL = 32  # updates per call from which, on CPUs, the uncompiled loop has no overhead
 CHOOSE = "choose ppo, a2c, trpo, pqn, dqn, sac, tqc, crossq, td3 or ddpg"
 NOT_COMPILED = {
     "recurrent": 0,
@@ -32,8 +32,7 @@ ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1
 def obstacles(
     kind: Any, settings: Any, options: Options, action: Leaf | None = None
 ) -> Iterator[tuple[str, str]]:
-    """(what stands against a compiled run, how to do without it), in words. action: None where it
-    is not known yet."""
+    """Yield (obstacle to a compiled run, advice) as texts. action: None if it is not known yet."""
     name = own.name_of(kind)
     if action is not None and action.kind == "dict":
         yield "a Dict or Tuple of actions", "choose an environment with one type of action"
@@ -60,7 +59,7 @@ def obstacles(
 def check(
     name: str, functional: bool, kind: Any, settings: Any, options: Options, action: Leaf
 ) -> None:
-    """SettingError where a run that is to be compiled cannot be. name: of the environment."""
+    """Raise SettingError if a run cannot be compiled as requested. name: of the environment."""
     if not functional:
         raise SettingError(
             f"vectorization='compiled' is not supported with {name}, which is stepped in Python.",
@@ -85,9 +84,9 @@ def settled(
     framework: str,
     device: str,
 ) -> tuple[Any, Options]:
-    """The settings and options of a run in the environment of this name and these spaces, with the
-    choice that "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on
-    another backend than JAX."""
+    """Return a run's settings and options with "auto" vectorization resolved, for an environment
+    of this name and these spaces. Raises the errors of `check`, and EngineError for a compiled run
+    on a backend other than JAX."""
     if settings.vectorization == MODE:
         check(name, functional, kind, settings, options, spaces[1])
         if framework != "jax":
@@ -105,17 +104,17 @@ def settled(
         return settings, options
     if options.eval_envs != "auto":
         note("eval_envs has no effect on the device, which evaluates up to 10 episodes together")
-    # there is nobody to help it
+    # workers cannot contribute to a compiled run
     return replace(settings, vectorization=MODE), replace(options, workers=0)
 
 
 def pays(
     kind: Any, settings: Any, options: Options, spaces: tuple[Spec, Leaf], device: str
 ) -> bool:
-    """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
-    processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
-    updates, where the hand-over to the device costs little."""
-    # others' algorithms may act or prepare by NumPy: they are compiled where it is asked for
+    """Return true if a run in a functional environment on JAX should be compiled by default. On
+    CPUs it should not with convolutions, which XLA makes slow inside loops, nor with many updates
+    per call, where transfers to the device cost little."""
+    # custom algorithms may act or prepare with NumPy, so they are compiled only on request
     observation, action = spaces
     if any(obstacles(kind, settings, options, action)) or not own.is_ours(own.name_of(kind)):
         return False

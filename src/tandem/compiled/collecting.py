@@ -1,4 +1,4 @@
-"""Acting in N functional environments, within a traced function."""
+"""Acting in N functional environments within a traced function."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from tandem.vector_actions import restored, taken_space
 
 
 class Acting(NamedTuple):
-    """State of collecting between two steps."""
+    """State of collection between two steps."""
 
     episodes: Episodes
-    state: Tree  # [N, ...]  of who acts; () for none
+    state: Tree  # [N, ...]  recurrent state of the policy; () for none
 
 
 class BlockEpisodes(NamedTuple):
-    """The episodes that ended in a block."""
+    """Ends of episodes in a block."""
 
     last: Array  # bool [T, N]
     terminated: Array  # bool [T, N]
-    score: Array  # float32 [T, N]  of the episode up to that step
+    score: Array  # float32 [T, N]  return of the episode up to that step
     length: Array  # int32 [T, N]
-    faults: Array  # int16 [T, N]  what the environment may not give: see `Faults`
+    faults: Array  # int16 [T, N]  fault codes of the environment, see `Faults`
 
 
 class Collecting:
-    """T steps of N environments by an algorithm's way to act: what `Collector` does on the host.
-    name: of the environment."""
+    """Collector of T steps of N environments with an algorithm's policy; on the host, `Collector`
+    does this. name: of the environment."""
 
     def __init__(
         self, algorithm: Any, env: FunctionalEnv, n: int, name: str = "the environment"
@@ -60,7 +60,7 @@ class Collecting:
         self._act = partial(algorithm.act, self.settings, self.action)
 
     def begin(self, key: Array) -> Acting:
-        """Before the first step."""
+        """Return the state before the first step."""
         return Acting(episodes.begin(self.env, key, self.n), self._initial())
 
     def _initial(self) -> Tree:
@@ -68,20 +68,20 @@ class Collecting:
         return jax.tree.map(jnp.asarray, state)
 
     def noise(self, key: Array, progress: Array) -> Tree:
-        """What exploring needs in a block, at `progress` [T]."""
+        """Sample the exploration noise of a block, at `progress` [T]."""
         shape = (self.steps, self.n)
         return self.algorithm.exploration_noise(
             self.settings, self.action, Keyed(key), shape, progress
         )
 
     def chance(self, key: Array) -> Tree:
-        """Random actions for a block, or where actions have masks what they are drawn by."""
+        """Sample random actions for a block; with action masks, the noise to choose them."""
         return self._random.noise(Keyed(key), (self.steps, self.n))  # type: ignore[arg-type]
 
     def best(
         self, networks: dict[str, Any], acting: Acting, key: Array
     ) -> tuple[Acting, StepResult, Array]:
-        """A step by the deterministic policy, and its faults [N]."""
+        """Step with the deterministic policy. Also return the faults [N]."""
         now, initial = acting.episodes, self._initial()
         obs = self.flatten(now.obs)
         action, _, state = self._act(networks, obs, acting.state, None)
@@ -92,8 +92,8 @@ class Collecting:
     def collect(
         self, networks: dict[str, Any], acting: Acting, noise: Tree, key: Array, by_chance: Tree
     ) -> tuple[Acting, Trajectory, BlockEpisodes]:
-        """The next block. by_chance: (whether actions are random, those random ones), or () for
-        never."""
+        """Collect the next block. by_chance: (true if actions are random, the random actions), or
+        () for never."""
         initial = self._initial()
 
         def step(acting: Acting, x: Tree) -> Any:
@@ -131,10 +131,10 @@ class Collecting:
 
 
 def when(flag: Any, f: Callable[[], Any], otherwise: Any) -> Any:
-    """f() where the flag is true; it is not computed elsewhere."""
+    """Return f() if the flag is true, computed only then, else `otherwise`."""
     return jax.lax.cond(flag, f, lambda: otherwise)
 
 
 def forwards(backend: Any, roles: tuple[str, ...]) -> dict[str, Any]:
-    """The networks that act and prepare, to be traced."""
+    """Return the forward functions of the acting and preparing networks, for tracing."""
     return {role: partial(backend.networks[role], training=False) for role in roles}

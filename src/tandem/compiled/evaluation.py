@@ -1,4 +1,4 @@
-"""Scoring on the device: whole episodes of functional environments, side by side."""
+"""Evaluation on the device: whole episodes of functional environments in parallel."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from tandem.compiled.collecting import Acting, Collecting
 from tandem.networks.plan import Weights
 from tandem.types import Array
 
-LANES = 10  # episodes side by side, at most
-STEPS = 1_000  # of a call, between which somebody may stop it
+LANES = 10  # maximum number of parallel episodes
+STEPS = 1_000  # steps per call; evaluations can be stopped between calls
 
 
 class Lanes(NamedTuple):
-    """Episodes side by side, one in each of E environments."""
+    """Parallel episodes, one in each of E environments."""
 
     acting: Acting
     key: Array
     done: Array  # bool [E]
     score: Array  # float32 [E]
     length: Array  # int32 [E]
-    cut: Array  # bool [E]  whether the budget ended it
-    faults: Array  # int16 [E]  what the environment may not give, in its step `length`
+    cut: Array  # bool [E]  the budget ended it
+    faults: Array  # int16 [E]  fault codes of the environment, at step `length`
 
 
 class CompiledEvaluator:
-    """Plays by the deterministic policy of the networks that act, with weights that it is given."""
+    """Evaluator of the deterministic policy, with given weights."""
 
     def __init__(self, blocks: Any, episodes: int) -> None:
-        """episodes: of most evaluations; others are several rounds of as many or fewer."""
+        """episodes: typical number per evaluation, which sets the number of parallel episodes; more
+        are played in several rounds."""
         self._updates, self._networks = blocks.updates, blocks.backend.networks
         self._roles, self._forwards = blocks.algorithm.acting, blocks.networks
         self.lanes = max(1, min(LANES, episodes))
@@ -50,7 +51,7 @@ class CompiledEvaluator:
         max_steps: int,
         stopped: Callable[[], bool],
     ) -> Played:
-        """See `collect.evaluation.evaluate`; weights: of the roles that act."""
+        """See `collect.evaluation.evaluate`; weights: of the acting roles."""
         values = self.values(weights)
         found = Played([], [], [], 0)
         for number in range(-(-episodes // self.lanes)):
@@ -65,7 +66,7 @@ class CompiledEvaluator:
         return found
 
     def values(self, weights: dict[str, Weights]) -> list[Array]:
-        """The variables' values, with these weights in the networks that act."""
+        """Return the variables' values, with these weights in the acting networks."""
         values: list[Array] = self._updates.current()
         places = {id(v): i for i, v in enumerate(self._updates.variables)}
         for role in self._roles:
@@ -74,14 +75,14 @@ class CompiledEvaluator:
         return values
 
     def begun(self, key: Array) -> Lanes:
-        """Before the first step."""
+        """Return the state before the first step."""
         first, key = jax.random.split(key)
         acting, n = self._collecting.begin(first), self.lanes
         no, zero = jnp.zeros(n, bool), jnp.zeros(n)
         return Lanes(acting, key, no, zero, jnp.zeros(n, jnp.int32), no, jnp.zeros(n, jnp.int16))
 
     def played(self, values: list[Array], lanes: Lanes, max_steps: Array) -> Lanes:
-        """After some steps more."""
+        """Play up to STEPS more steps."""
 
         def goes_on(state: tuple[Array, Lanes]) -> Array:
             return (state[0] < STEPS) & ~state[1].done.all()
@@ -109,7 +110,7 @@ class CompiledEvaluator:
 
 
 def with_more(found: Played, score: Array, length: Array, cut: Array, episodes: int) -> Played:
-    """What was found, and what lanes came to, [E] each, up to so many episodes."""
+    """Append the lanes' results, [E] each, up to a total number of episodes."""
     left = min(len(score), episodes - len(found.returns))
     return Played(
         found.returns + np.asarray(score)[:left].astype(float).tolist(),

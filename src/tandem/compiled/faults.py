@@ -1,5 +1,5 @@
-"""What an environment may not give, found in compiled functions; the host says it in the words that
-it has for environments that it steps."""
+"""Detection of invalid environment results in compiled functions. The host raises the same errors
+as for environments that it steps."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from tandem.spaces import MASK, Leaf, action_leaf, flattener, observation_spec
 from tandem.types import Array, Tree
 from tandem.vector_actions import taken_space
 
-# Codes: 0 for none. Of part k of the observation PARTS + 2k, and one more for symbols.
+# Codes: 0 for none. Part k of the observation has PARTS + 2k, and one more for discrete values.
 REWARD, CHOICE, PARTS = 1, 2, 3
 
 
 class Faults:
-    """Looks at observations and rewards [..., N] of an environment. name: the environment's."""
+    """Checker of observations and rewards [..., N] of an environment. name: of the environment."""
 
     def __init__(self, name: str, env: Any) -> None:
         self.name, spec = name, observation_spec(env.observation_space)
         self.parts: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
         action = action_leaf(taken_space(env.action_space), spec)
         self.flatten = flattener(env.observation_space)
-        # where the choices of each position begin in a mask
+        # mask offset of each position's choices
         self._first = np.cumsum([0, *action.sizes[:-1]]) if action.masked else ()
 
     def of_observations(self, obs: Tree, terminated: Array | bool = False) -> Array:
-        """Their codes, int16. What follows an end (terminated) needs no choice."""
+        """Return the codes of observations, int16. Terminal observations (terminated) need no valid
+        action."""
         found: Any = jnp.int16(0)
         for k, (key, spec) in enumerate(self.parts.items()):
             x = obs[key] if isinstance(obs, dict) else obs
@@ -48,8 +49,8 @@ class Faults:
         return found
 
     def of_steps(self, obs: Tree, seen: Any) -> Array:
-        """Their codes, of the observations acted upon and of the outcomes; those of the former, of
-        beginnings, are negative."""
+        """Return the codes of steps: negative for the observations acted upon (first observations
+        of episodes), positive for the results."""
         after = _first(jnp.int16(0), ~jnp.isfinite(seen.reward), REWARD)
         then = self.of_observations(self.flatten(seen.obs), seen.terminated)
         after = jnp.where(after, after, then)
@@ -57,7 +58,7 @@ class Faults:
         return jnp.where(before, -before, after)
 
     def check(self, codes: Array, length: Array) -> None:
-        """Raises for the first of codes [..., N], at a step [..., N] of its episode."""
+        """Raise an error for the first of the codes [..., N]; length: episode steps [..., N]."""
         if not codes.any():
             return
         at = tuple(np.argwhere(codes)[0])
@@ -75,5 +76,5 @@ class Faults:
 
 
 def _first(found: Array, wrong: Array, code: int) -> Array:
-    """`found`, and where it is none, `code` where it is wrong."""
+    """Set `code` where `wrong` and nothing was found before."""
     return jnp.where((found == 0) & wrong, jnp.int16(code), found)

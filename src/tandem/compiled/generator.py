@@ -1,4 +1,4 @@
-"""The random numbers of a compiled run."""
+"""Random number generator of compiled runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import jax.numpy as jnp
 
 from tandem.types import Array
 
-Size = int | tuple[int, ...] | None  # of what is drawn: its shape; None: one number
+Size = int | tuple[int, ...] | None  # shape of the sample; None: a single number
 
 
 class Keyed:
-    """The methods of numpy.random.Generator that algorithms call, over a key of jax.random: they
-    draw in a traced function as they draw on the host. Each call splits the key; a `Keyed` lives
-    within one trace."""
+    """The numpy.random.Generator methods that algorithms use, implemented with a jax.random key, so
+    that algorithms sample in traced functions as on the host. Each call splits the key; a `Keyed`
+    is valid within one trace."""
 
     def __init__(self, key: Array) -> None:
         self._key = key

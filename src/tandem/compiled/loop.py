@@ -1,5 +1,5 @@
-"""The loop of a compiled run: blocks of collecting and learning are one function of the device, and
-a call makes many of them. A generator of the events of `Loop`."""
+"""Loop of a compiled run, a generator of the events of `Loop`. Blocks of collecting and learning
+are one function on the device, and a call executes many of them."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from tandem.networks.plan import Weights
 from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, EpisodeResult, JSONDict
 
-if TYPE_CHECKING:  # with JAX, which runs that are not compiled do without
+if TYPE_CHECKING:  # imports JAX, which other runs do not need
     from tandem.compiled.blocks import BlockInputs, Blocks, Carry, Report
 
-SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
-FASTER = 4  # times as many blocks as before, at most
-EPISODES = 10_000  # of a call, above which only those are told that count, where nobody listens
-LATEST = 100  # that do: those that running means are of
+SECONDS = 0.5  # target duration of a call; signals and callbacks wait that long
+FASTER = 4  # maximum growth of the number of blocks between calls
+EPISODES = 10_000  # per call; above this, only relevant ones are reported without listeners
+LATEST = 100  # relevant episodes: the latest, for running means (and the longest)
 
 
 class CompiledLoop:
-    """An algorithm learning in functional environments, within calls of a compiled function. It has
-    the ports of `Loop`; BatchEnd comes once a call, when everything is as a checkpoint needs it.
+    """Training loop in functional environments, as calls of a compiled function. It has the
+    interface of `Loop`; BatchEnd follows each call, when the state is ready for a checkpoint.
 
-    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.CompiledEvaluator`. How
-    many blocks a call makes goes by the clock, and changes no result.
+    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.CompiledEvaluator`. The
+    number of blocks per call adapts to their duration, and does not change results.
     """
 
-    unlearned = False  # a call was begun, and its results are not there
+    unlearned = False  # true while a call is unfinished
     breaks_by_signals = False
 
     def __init__(
@@ -63,21 +63,21 @@ class CompiledLoop:
         self.algorithm, self.backend, self.settings = algorithm, backend, algorithm.settings
         self.environments, self.blocks, self.seed = environments, blocks, seed
         self.n = environments.n
-        # for those who act on the host
+        # for acting on the host
         roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
         self.networks = forwards(backend, roles)
-        self.learner = self.collector = self  # their ports: see `updates`, `close`
+        self.learner = self.collector = self  # has their interfaces: see `updates`, `close`
         self.steps, self.env_steps, self.updates, self.episodes = self.settings.steps, 0, 0, 0
         self.seconds = 0.0
-        # the step up to which a call may go on: where something is due
+        # the step at which the next action is due, which a call must not exceed
         self.due: Callable[[], int] = lambda: self.steps
-        self.listened: Callable[[], bool] = lambda: True  # whether all episodes are to be told
+        self.listened: Callable[[], bool] = lambda: True  # true if all episodes must be reported
         self._carry: Carry | None = None
-        self._paces: dict[bool, int] = {}  # blocks that a call made last, by their kind
+        self._paces: dict[bool, int] = {}  # blocks per call, by whether blocks learn
         self._stopping = False
 
     def now(self) -> Counters:
-        """The counters that every event carries."""
+        """Return the counters that every event carries."""
         return {
             "env_steps": self.env_steps,
             "updates": self.updates,
@@ -103,7 +103,7 @@ class CompiledLoop:
         yield TrainEnd(**self.now(), reason="steps" if self.env_steps >= self.steps else "stop_at")
 
     def _call(self, stop: int) -> Iterator[Event]:
-        """The events of a call."""
+        """Make a call and yield its events."""
         carry = self._begin_once()
         begin, learns = self.env_steps, self._learns(0)
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
@@ -114,9 +114,9 @@ class CompiledLoop:
         inputs = self._inputs(count)
         self._carry, report = self.blocks.run(carry, learns, inputs)
         took = perf_counter() - began
-        # before what they did to updates
+        # report invalid results of environments before their effects on updates
         self.blocks.collecting.faults.check(report.ended.faults, report.ended.length)
-        if learns in self._paces:  # else it was compiled meanwhile
+        if learns in self._paces:  # otherwise the time includes compiling
             fits = max(1, int(count * SECONDS / took))
             self._paces[learns] = min(fits, FASTER * count)
         else:
@@ -136,11 +136,11 @@ class CompiledLoop:
         )
 
     def make_calls(self, calls: list[Any]) -> None:
-        """See `Loop.make_calls`. SettingError: the environments are compiled."""
+        """See `Loop.make_calls`. Raises SettingError, since the environments are compiled."""
         self.environments.make_calls(calls)
 
     def attribute(self, name: str) -> list[object]:
-        """See `Collector.attribute`. SettingError."""
+        """See `Collector.attribute`. Raises SettingError."""
         return list(self.environments.attribute(name))
 
     def judge_after(self, calls: list[Any]) -> None:
@@ -148,21 +148,21 @@ class CompiledLoop:
 
     @property
     def shares(self) -> dict[str, float]:
-        """As `Loop.shares`."""
+        """See `Loop.shares`."""
         return {"compiled": self.seconds}
 
     @property
     def _rows(self) -> int:
-        """Environment steps in a block."""
+        """Number of environment steps in a block."""
         return int(self.blocks.steps * self.n)
 
     def _learns(self, block: int) -> bool:
-        """Whether a block, counted from now, learns."""
+        """Return true if a block, counted from now, learns."""
         return bool(self.env_steps + (block + 1) * self._rows >= self.settings.learning_starts)
 
     def _count(self, learns: bool, limit: int) -> int:
-        """How many blocks come in one call: up to `limit`, as many as fit into its seconds, and all
-        of one kind."""
+        """Return the number of blocks for the next call: up to the step `limit`, as many as fit in
+        its duration, and either all or none learning."""
         count = min(-(-(limit - self.env_steps) // self._rows), self.blocks.capacity)
         count = min(count, self._paces.get(learns, 1))
         if not learns:
@@ -171,7 +171,8 @@ class CompiledLoop:
         return int(count)
 
     def _inputs(self, count: int) -> BlockInputs:
-        """Inputs of the next blocks: the settings of their updates, and the run's progress."""
+        """Return the inputs of the next blocks: the settings of their updates, and the run's
+        progress."""
         s, rows, each = self.settings, self._rows, self.blocks.per_block
         schedules, progress, chance = [], [], []
         for i in range(count):
@@ -186,8 +187,8 @@ class CompiledLoop:
         return self.blocks.inputs(settings, share, np.array(chance))
 
     def _metrics(self, report: Report) -> list[dict[str, float]]:
-        """The metrics of each block that learned. NonFiniteError where an update was not finite:
-        it was not made, nor any after it."""
+        """Return the metrics of each block that learned. Raises NonFiniteError if an update was not
+        finite; neither it nor later ones were applied."""
         names, faults = self.blocks.names, self.backend.optimizer_names
         calls, updates = list[dict[str, float]](), self.updates
         for metrics, codes in zip(report.metrics, report.codes, strict=True):
@@ -200,7 +201,7 @@ class CompiledLoop:
         return calls
 
     def _ended(self, ended: Any, begin: int, updates: list[int]) -> Iterator[Event]:
-        """The ends of episodes, in their order. updates: before each block."""
+        """Yield the ends of episodes in order. updates: number of updates before each block."""
         blocks, steps, envs = np.nonzero(ended.last)
         scores, lengths, over = (
             x[ended.last] for x in (ended.score, ended.length, ended.terminated)
@@ -234,21 +235,21 @@ class CompiledLoop:
         longest: int,
         stopped: Callable[[], bool],
     ) -> Played:
-        """Whole episodes, on the device: see `collect.evaluation.evaluate`."""
-        from tandem.envs.episode_budget import default_budget  # brings Gymnasium
+        """Evaluate whole episodes on the device: see `collect.evaluation.evaluate`."""
+        from tandem.envs.episode_budget import default_budget  # imports Gymnasium
 
         limit = SimpleNamespace(max_episode_steps=self.blocks.env.max_episode_steps)
         budget = max_steps or default_budget(SimpleNamespace(spec=limit), longest)
         played: Played = self.evaluator(weights, episodes, seed, budget, stopped)
         return played
 
-    # The ports of a collector
+    # Interface of a collector
 
     def request_stop(self) -> None:
-        """The run is to end soon: with the call under way."""
+        """Do nothing: the run ends after the current call anyway."""
 
     def close(self) -> None:
-        """Frees what the environments hold."""
+        """Release the environments' resources."""
         self.environments.close()
 
     # Saving
@@ -281,7 +282,7 @@ class CompiledLoop:
         return self._carry
 
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
-        """Go on from what `state` gave, exactly."""
+        """Resume exactly from the result of `state`."""
         refuse_old_critics(groups["engine"], self.backend.networks)
         self.backend.load_state(groups["engine"])
         self.env_steps, self.updates = data["collector"]["env_steps"], data["learner"]["updates"]

@@ -1,4 +1,4 @@
-"""A compiled run's loop, from its Config."""
+"""Creation of a compiled run's loop from its Config."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tandem.platforms import user_folder
 
 
 def keep_compiled() -> None:
-    """From now on JAX keeps what it compiles in the user's cache folder: compiling takes seconds,
-    and reading it a tenth of that. Where JAX was given a folder, in that."""
-    # the small ones too: there are many
+    """Make JAX cache compiled functions in its configured folder, or else in the user's cache
+    folder. Compiling takes seconds, reading the cache a tenth of that."""
+    # include small functions, since there are many
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     if (
         jax.config.jax_compilation_cache_dir is None
@@ -30,7 +30,7 @@ def keep_compiled() -> None:
 
 
 def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> CompiledLoop:
-    """environments: a FunctionalVector."""
+    """Make the loop. environments: a FunctionalVector."""
     if conf.options.compile_cache:
         keep_compiled()
     same_dtypes(environments.name, environments.functional)

@@ -1,5 +1,5 @@
-"""Running statistics of observations and rewards in the carry of a compiled run: what
-`learning.normalization` does on the host, in float32."""
+"""Running statistics of observations and rewards in the carry of a compiled run: float32 versions
+of `learning.normalization`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Statistics(NamedTuple):
     count: Array
 
     def add(self, rows: Array) -> Statistics:
-        """With rows [M, width] too."""
+        """Return the statistics updated with rows [M, width]."""
         return Statistics(*merged(self.mean, self.variance, self.count, rows))
 
 
 def new(width: int) -> Statistics:
-    """Of no rows."""
+    """Return the statistics of no rows."""
     return Statistics(jnp.zeros(width), jnp.ones(width), jnp.float32(0))
 
 
 class Observations:
-    """What networks' first layers standardise observations by, of this Spec."""
+    """Statistics with which networks' first layers standardize observations of this Spec."""
 
     def __init__(self, spec: Spec) -> None:
         self._host = ObservationMoments(spec)
@@ -42,7 +42,7 @@ class Observations:
         return {key: new(len(m.mean)) for key, m in self._host.moments.items()}
 
     def add(self, kept: Tree, obs: Tree) -> Tree:
-        """With observations [T, N, ...] too."""
+        """Return the statistics updated with observations [T, N, ...]."""
         rows = {key: obs[key] if key else obs for key in kept}
         return {
             key: one.add(rows[key].astype(jnp.float32).reshape(-1, len(one.mean)))
@@ -50,7 +50,7 @@ class Observations:
         }
 
     def publish(self, kept: Tree, networks: Iterable[Any]) -> None:
-        """Writes them into networks, whose variables have values of their own by now."""
+        """Write the statistics to the networks, whose variables hold traced values by then."""
         for key, one in kept.items():
             moments: Any = self._host.moments[key]
             moments.mean, moments.variance, moments.count = one
