@@ -1,3 +1,3 @@
-"""Environments with known answers, checks of environments, and what every algorithm and backend
-promises: for the tests of tandem and for yours; and `python -m tandem.testing`, a test of what is
-installed. May import lower layers, up to `zoo`."""
+"""Environments with known solutions, checks of environments, and contracts of algorithms and
+backends, for tandem's tests and yours; and `python -m tandem.testing`, a test of the installation.
+May import lower layers, up to `zoo`."""

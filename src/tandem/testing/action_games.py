@@ -1,4 +1,4 @@
-"""Known games whose actions are of several parts, or of several axes."""
+"""Game with a known solution, and actions with several parts and axes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tandem.types import Tree
 
 
 class Parts(Identity):
-    """Each step shows a symbol k of three. Its return counts 1 for choosing k, less the distance of
-    a 2 x 1 box from (k - 1) / 2, and 1 for the bits of k; the best is 2 a step."""
+    """Each step shows one of three symbols k. The reward is 1 for choosing k, plus up to 1 for the
+    bits of k, minus the distance of a 2 x 1 box from (k - 1) / 2; at most 2 per step."""
 
     def __init__(self, length: int = 10) -> None:
         super().__init__(3, length)

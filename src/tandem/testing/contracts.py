@@ -1,12 +1,12 @@
-"""What every algorithm promises, as functions that raise AssertionError where it does not keep it.
+"""Contracts of algorithms, as functions that raise AssertionError on violations.
 
-They take the algorithm's class, so that your own can be held to them as well:
+They take the algorithm's class, so that you can check custom algorithms:
 
     learned = contracts.solves(MyAlgorithm, Identity, "torch", steps=2_000, hidden=(16,))
     contracts.reproducible(MyAlgorithm, Identity, "jax", steps=500, hidden=(16,))
 
-Environments are classes or functions that make one, those of `tandem.testing.environments` above
-all; settings are the algorithm's. A `Loop` is given back where there is more to look at.
+Environments are classes or functions that make one, such as those of `tandem.testing.environments`.
+Settings are the algorithm's. Most functions return the `Loop` for further inspection.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def begin(
     compile: bool = False,
     **settings: Any,
 ) -> Loop:
-    """An algorithm at the beginning of a run, without a folder."""
+    """Return the loop of an algorithm at the start of a run, without a folder."""
     chosen = apply(kind.Settings(), settings).settled(settings)
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
@@ -86,7 +86,7 @@ def _copy(
     gradients_only: bool,
     rank: int,
 ) -> Algorithm:
-    """The algorithm at its first weights, in the process of this rank."""
+    """Return the algorithm with its initial weights, in the process of this rank."""
     observation, action, space = spaces
     sources = kind.sources(observation, action, settings, network, space, Generators(seed))
     backend = make_backend(
@@ -97,15 +97,15 @@ def _copy(
 
 
 def _companion(copy: Callable[[int], Algorithm], rank: int) -> Backend:
-    """The backend of the process of this rank, with the updates compiled that will be asked for."""
+    """Return the backend of the process of this rank, with the required updates compiled."""
     algorithm = copy(rank)
-    compiled(algorithm)  # its learner's
-    algorithm.backend.compile(algorithm.update)  # that of whoever holds it to a contract
+    compiled(algorithm)  # for its learner
+    algorithm.backend.compile(algorithm.update)  # for the contracts
     return algorithm.backend
 
 
 def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:
-    """Goes on to the end of the run, or until there are `updates`; the metrics of each call."""
+    """Train to the end of the run, or for `updates` updates. Return the metrics of each call."""
     metrics = []
     for event in loop.events():
         if isinstance(event, BatchEnd) and event.metrics:
@@ -116,20 +116,20 @@ def train(loop: Loop, updates: int | None = None) -> list[dict[str, float]]:
 
 
 def weights(loop: Loop) -> Weights:
-    """All weights of all networks, in names that every framework shares."""
+    """Return all weights of all networks, by names that are the same on every backend."""
     networks = loop.backend.networks
     return {f"{role}/{n}": x for role in sorted(networks) for n, x in networks[role].read().items()}
 
 
 def _settled(loop: Loop, *roles: str) -> dict[str, Forward]:
-    """The forward functions of these networks, without noise on their weights."""
+    """Return the forward functions of these networks, without noise on their weights."""
     return {r: fixed(n, n.mean()) for r in roles for n in (loop.backend.networks[r],)}
 
 
 def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
-    """What it thinks observations [B, ...] are worth [B]: its critic (one with a memory: as first
-    observations), its best action value, or the least of its critics of `action` [B, ...] (the mean
-    action of its policy, if there is none)."""
+    """Return the algorithm's value estimates [B] of observations [B, ...]: its critic's value (for
+    a recurrent critic, as first observations), its highest action value, or the minimum over its
+    critics for `action` [B, ...] (default: the policy's deterministic action)."""
     names = ("net", "critic", "q", "q1", "q2", "actor")
     networks = _settled(loop, *(n for n in names if n in loop.backend.networks))
     memory = loop.actor.initial_state(len(leaves(obs)[0]))
@@ -139,7 +139,7 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
         return loop.algorithm.value(advance(networks["net"], obs, memory)[0])
-    if "actor" in networks and len(networks) == 1:  # one body for both
+    if "actor" in networks and len(networks) == 1:  # actor and critic share one network
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
         q = networks["q"]
@@ -160,7 +160,7 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
 
 
 def score(loop: Loop, env: EnvLike, episodes: int = 20, seed: int = 0) -> float:
-    """Mean return of its deterministic policy."""
+    """Return the mean return of the deterministic policy."""
     kind = type(loop.algorithm)
     actor = PolicyActor(kind, loop.settings, loop.random_actor.action, _settled(loop, *kind.acting))
     mode = kind.action_mode(loop.settings, loop.random_actor.action)
@@ -177,7 +177,8 @@ def solves(
     network: object = None,
     **settings: Any,
 ) -> Loop:
-    """It reaches a mean return of `least` (by default 95 % of the environment's optimum)."""
+    """Check that training gives a mean return of at least `least` (default: 95% of the
+    environment's optimum)."""
     loop = begin(kind, env, framework, network=network, **settings)
     train(loop)
     optimum = make(env).optimum
@@ -191,7 +192,7 @@ def solves(
 
 
 def agree(one: Weights, other: Weights, what: str) -> None:
-    """Both hold the same arrays, bit for bit."""
+    """Check that both contain the same arrays, bit for bit."""
     wrong = [
         n
         for n in {**one, **other}
@@ -203,7 +204,7 @@ def agree(one: Weights, other: Weights, what: str) -> None:
 def reproducible(
     kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> Loop:
-    """One seed gives one run, bit for bit; another seed another one."""
+    """Check that equal seeds give bit-for-bit identical runs, and another seed a different run."""
     loops = [
         begin(kind, env, framework, seed=seed, network=network, **settings) for seed in (0, 0, 1)
     ]
@@ -227,13 +228,13 @@ def resumes(
     network: object = None,
     **settings: Any,
 ) -> Loop:
-    """What was saved and loaded elsewhere goes on to the same updates, bit for bit; saving changes
-    nothing."""
+    """Check that a saved run, loaded elsewhere, continues with bit-for-bit identical updates, and
+    that saving changes nothing."""
     one, other, untouched = (
         begin(kind, env, framework, network=network, **settings) for _ in range(3)
     )
     train(one, updates)
-    train(other, 1)  # somewhere else: all of that has to go
+    train(other, 1)  # a different state, which loading must replace
     other.load_state(*copied(one.state()))
     train(untouched, updates)
     target = one.learner.updates + 1
@@ -251,14 +252,14 @@ def resumes(
 def touches_only_its_own(
     kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> list[str]:
-    """Each optimizer changes its own networks and no other; without tracking, targets change not at
-    all. Their names."""
+    """Check that each optimizer changes only its own networks, and that target networks stay
+    unchanged without tracking. Return the optimizers' names."""
     names: list[str] = []
     done: list[str] = []
     while not names or len(done) < len(names):
         loop = begin(kind, env, framework, network=network, optimizer="sgd", **settings)
         algorithm = loop.algorithm
-        backend: Any = loop.backend  # whose methods are replaced
+        backend: Any = loop.backend  # its methods are replaced
         turns = _Turns(backend, len(done))
         backend.minimize, backend.trust_region_step = turns.minimize, turns.trust_region_step
         rows = 4 * (loop.settings.rollout + 1) if algorithm.needs == "sequences" else 16
@@ -266,7 +267,7 @@ def touches_only_its_own(
         for name in ("tau", "average_tau"):
             if name in batch.settings:
                 batch.settings[name] = np.zeros(1, np.float32)
-        if "policy" in batch.settings:  # what is not due in every update
+        if "policy" in batch.settings:  # not due in every update
             batch.settings["policy"] = np.ones(1, np.float32)
         before = weights(loop)
         for update in filter(None, (algorithm.whole_update(), algorithm.update)):
@@ -278,11 +279,11 @@ def touches_only_its_own(
             for n in before
             if before[n].tobytes() != after[n].tobytes()
             and not (is_noise(n) or moves(n))
-            # a step of size 0 projects them again, which rounds
+            # a step of size 0 projects them again, with rounding
             and not (is_unit(n) and np.allclose(before[n], after[n], atol=1e-6))
         }
         names = [o.name for o in turns.optimizers]
-        # what a loss compares with, and no gradient reaches, may be among its networks
+        # an optimizer's networks may include target networks, which receive no gradient
         owned = {
             n.name for n in turns.optimizers[len(done)].networks if not n.name.endswith("_target")
         }
@@ -295,7 +296,8 @@ def touches_only_its_own(
 
 
 class _Turns:
-    """A backend's steps, of which only those of one optimizer, by its number, move weights."""
+    """A backend's optimizer steps, of which only those of one optimizer, by index, change
+    weights."""
 
     def __init__(self, backend: Backend, number: int) -> None:
         self.optimizers: list[Any] = []  # in the order of their first steps
@@ -321,7 +323,7 @@ class _Turns:
         return self._trust_region_step(optimizer, objective, divergence, batch, radius, *more)
 
     def _turn(self, optimizer: Any) -> float:
-        """1 for the optimizer whose turn it is, else 0."""
+        """Return 1 for the selected optimizer, else 0."""
         if optimizer not in self.optimizers:  # an update may be traced more than once
             self.optimizers.append(optimizer)
         return float(self.optimizers.index(optimizer) == self._number)
@@ -330,8 +332,8 @@ class _Turns:
 def refuses_what_is_not_finite(
     kind: Kind, env: EnvLike, framework: str, *, network: object = None, **settings: Any
 ) -> Loop:
-    """A run that blows up ends with an error that names optimizer and update, and with finite
-    weights."""
+    """Check that a diverging run ends with an error that names optimizer and update, and with
+    finite weights."""
     loop = begin(
         kind, env, framework, network=network, optimizer="sgd", learning_rate=1e6, **settings
     )
@@ -354,19 +356,19 @@ def refuses_what_is_not_finite(
 
 
 def made_up(loop: Loop, updates: int, rows: int) -> Batch:
-    """Made-up data for a call of updates."""
+    """Return made-up data for a call of updates."""
     spec = loop.collector.environments
     return fakes.batches(loop.algorithm, spec.observation, spec.action, updates, rows)
 
 
 def optimizers(algorithm: Algorithm) -> list[Any]:
-    """The optimizers that an algorithm keeps as attributes."""
+    """Return the optimizers among an algorithm's attributes."""
     return [o for o in vars(algorithm).values() if hasattr(o, "networks") and hasattr(o, "size")]
 
 
 def copied(
     state: tuple[JSONDict, dict[str, dict[str, Array]]],
 ) -> tuple[JSONDict, dict[str, dict[str, Array]]]:
-    """A loop's state as a checkpoint would bring it: arrays of their own."""
+    """Return a loop's state with copied arrays, as from a checkpoint."""
     data, groups = state
     return data, {g: {n: np.array(x) for n, x in arrays.items()} for g, arrays in groups.items()}

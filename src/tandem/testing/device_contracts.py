@@ -1,9 +1,9 @@
-"""What every algorithm promises where the rows of its updates are divided among devices, as
-functions that raise AssertionError where it does not keep it:
+"""Contracts of algorithms whose update rows are divided among devices, as functions that raise
+AssertionError on violations:
 
     device_contracts.same_as_on_one(MyAlgorithm, Identity, "jax", rows=64, hidden=(16,))
 
-With several devices, whoever calls them first has to do so before jax starts."""
+The first call with several devices must precede the start of JAX."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from tandem.testing.contracts import Kind, Weights
 from tandem.types import AnyArray, Array, Batch, tree_map
 
 UPDATES = 20
-GRADIENT = 1e-6  # how far the first gradient may be off, of its length
-# The same of a step within a trust region, which conjugate gradients lead to. (After twenty of them
-# another order of the rows has led elsewhere too, since a line search takes one length or the next;
-# a call of TRPO has one.)
+GRADIENT = 1e-6  # tolerance of the first gradient, relative to its norm
+# Tolerance of a trust-region step, which is computed by conjugate gradients. (After twenty steps,
+# another order of the rows gives different weights too, since the line search may choose another
+# length; a call of TRPO has one step.)
 STEP = 1e-5
-TIMES = 10  # how many times as far as rows in another order lead
+TIMES = 10  # tolerance of weights, relative to the effect of another order of the rows
 
 
 class Side(NamedTuple):
-    """An algorithm on some number of devices, at its first weights."""
+    """Algorithm on a number of devices, with its initial weights."""
 
     loop: Loop
     run: Callable[[Batch], Outcome]
-    first: dict[str, AnyArray]  # the state at the first weights
+    first: dict[str, AnyArray]  # state with the initial weights
 
     def after(self, batch: Batch) -> tuple[Outcome, Weights]:
-        """What a call of updates comes to, from the first weights."""
+        """Return the outcome and weights of a call of updates from the initial weights."""
         self.loop.backend.load_state(self.first)
         return self.run(batch), contracts.weights(self.loop)
 
@@ -45,7 +45,7 @@ class Side(NamedTuple):
 def sides(
     kind: Kind, env: EnvLike, framework: str, devices: int, **settings: Any
 ) -> tuple[Side, Side]:
-    """The same on several devices and on one."""
+    """Return the same algorithm on several devices and on one."""
     several = contracts.begin(kind, env, framework, devices=devices, **settings)
     one = contracts.begin(kind, env, framework, **settings)
     first = one.backend.state()
@@ -59,10 +59,15 @@ def sides(
 def same_as_on_one(
     kind: Kind, env: EnvLike, framework: str, *, rows: int, devices: int = 2, **settings: Any
 ) -> dict[str, float]:
-    """Updates on made-up batches of so many `rows` are those of one device, but for rounding:
-    metrics, priorities and, within ten times what another order of the rows does on one device,
-    weights after 20 updates; to the bit where they are made twice; refused where one row is not
-    finite, and only then. How far the weights were off, and how far by another order."""
+    """Check that updates on made-up batches of `rows` rows equal those of one device.
+
+    Metrics and priorities must agree up to rounding. Weights after 20 updates must agree within ten
+    times the effect of another order of the rows on one device. Repeated updates must be
+    bit-for-bit identical, and refused exactly if a row is not finite.
+
+    Returns:
+        The distance of the weights (`off`), and that caused by another order (`by_order`).
+    """
     several, one = sides(kind, env, framework, devices, **settings)
     name, batch = (
         f"{kind.__name__} on {devices} devices",
@@ -93,8 +98,8 @@ def same_as_on_one(
 def first_gradients(
     kind: Kind, env: EnvLike, framework: str, *, rows: int, devices: int = 2, **settings: Any
 ) -> dict[str, float]:
-    """The first gradient of each optimizer is that of one device: how far off, of its length. Of a
-    step within a trust region, the step."""
+    """Check that each optimizer's first gradient, or trust-region step, equals that of one device.
+    Return the differences, relative to the norm."""
     loops = [
         contracts.begin(kind, env, framework, devices=n, gradients_only=True, **settings)
         for n in (devices, 1)
@@ -130,8 +135,8 @@ def resumes_on_one(
     devices: int = 2,
     **settings: Any,
 ) -> float:
-    """A run on several devices goes on on one as it would have on several, but for rounding. How
-    far the weights are off, of their length."""
+    """Check that a run on several devices resumes on one as it would on several, up to rounding.
+    Return the distance of the weights, relative to their norm."""
     several = contracts.begin(kind, env, framework, devices=devices, **settings)
     one = contracts.begin(kind, env, framework, **settings)
     contracts.train(several, updates)
@@ -146,11 +151,11 @@ def resumes_on_one(
 
 
 def reordered(algorithm: Algorithm, batch: Batch, seed: int) -> Batch:
-    """The same batches with their rows, or sequences, in another order."""
+    """Return the same batches with their rows, or sequences, in another order."""
     steps = algorithm.settings.rollout + 1 if algorithm.needs == "sequences" else 1
     order = np.random.default_rng(seed).permutation(_rows(batch) // steps)
 
-    def other(x: Array) -> Array:  # of states of memories there is one for each sequence
+    def other(x: Array) -> Array:  # recurrent states have one row per sequence
         apart = x.reshape(len(x), -1, len(order), *x.shape[2:])
         return np.ascontiguousarray(apart[:, :, order]).reshape(x.shape)
 
@@ -159,7 +164,7 @@ def reordered(algorithm: Algorithm, batch: Batch, seed: int) -> Batch:
 
 
 def distance(one: Weights, other: Weights) -> float:
-    """The Euclidean distance of all weights."""
+    """Return the Euclidean distance of all weights."""
     return float(np.sqrt(sum(((one[n].astype(np.float64) - other[n]) ** 2).sum() for n in one)))
 
 
@@ -168,15 +173,15 @@ def _rows(batch: Batch) -> int:
 
 
 def _poisoned(algorithm: Algorithm, batch: Batch) -> dict[str, Array]:
-    """What is not finite in the last row of the fourth update, a row that counts."""
+    """Return fields with NaN in the last weighted row of the fourth update."""
     if not isinstance(batch.reward, tuple):
         reward, last = batch.reward.copy(), -1
-        if algorithm.needs == "sequences":  # whose last steps weigh nothing
+        if algorithm.needs == "sequences":  # their last steps have weight 0
             last -= _rows(batch) // (algorithm.settings.rollout + 1)
         reward.reshape(len(reward), -1)[3, last] = np.nan
         if "rewards" not in batch.extra:
             return {"reward": reward}
-        own = batch.extra["rewards"].copy()  # of each agent
+        own = batch.extra["rewards"].copy()  # per agent
         own.reshape(len(own), -1)[3, last] = np.nan
         return {"reward": reward, "extra": {**batch.extra, "rewards": own}}
     extra = {n: batch.extra[n].copy() for n in ("advantage", "return")}
@@ -186,7 +191,7 @@ def _poisoned(algorithm: Algorithm, batch: Batch) -> dict[str, Array]:
 
 
 def _near(found: Array, expected: Array, what: str) -> None:
-    known = ~np.isnan(expected)  # others were not measured in their updates
+    known = ~np.isnan(expected)  # NaN: not measured in this update
     assert (~np.isnan(found) == known).all(), f"{what}: measured in other updates"
     off = (np.abs(found - expected) / np.maximum(1.0, np.abs(expected)))[known]
     assert (off <= 1e-5).all(), f"{what} is off by {off.max():.1e}"

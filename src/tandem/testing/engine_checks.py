@@ -1,10 +1,10 @@
-"""What the self-test does on one engine, in a process of its own (`tandem.testing.self_test`): a
-short run of PPO and one of DQN are trained, loaded, resumed, made again, and made with workers.
+"""Self-test of one backend, in a separate process (`tandem.testing.self_test`): short runs of PPO
+and DQN are trained, loaded, resumed, reproduced, and trained with workers.
 
     python -m tandem.testing.engine_checks jax FOLDER
 
-prints one JSON object a line: {"check": name, "seconds": s} with "said", what came of it, or
-"fault" and, where something raised, "trace"."""
+prints one JSON object per line: {"check": name, "seconds": s} with the result in "said", or with
+"fault" and, after an exception, "trace"."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tandem.runs.verification import verify
 from tandem.types import JSONDict
 
 ENV = "CartPole-v1"
-BY_CHANCE = 23.0  # the mean return of random actions there
-# on the processor, where runs are promised to be equal to the bit
+BY_CHANCE = 23.0  # mean return of random actions
+# on the CPU, where runs are bit-for-bit reproducible
 COMMON: dict[str, object] = {
     "device": "cpu",
     "plots": False,
@@ -39,8 +39,8 @@ COMMON: dict[str, object] = {
 
 
 class Short(NamedTuple):
-    """A run that takes a second or two: its settings, the least that its best agent has to score,
-    and what it is given with workers."""
+    """Run of a second or two: its settings, the minimum score of its best agent, and its settings
+    with workers."""
 
     settings: JSONDict
     least: float
@@ -62,18 +62,18 @@ RUNS = {
             "learning_starts": 256,
             "hidden": (64,),
         },
-        least=0.0,  # too short to learn much: that it goes on exactly is what is asked here
+        least=0.0,  # too short to learn much; it tests exact resumption
         with_workers={"steps": 768, "envs": 2, "workers": 2},
     ),
 }
 
 
 class Wrong(Exception):
-    """A check that was not passed; says why."""
+    """Failure of a check, with the reason."""
 
 
 class Checks:
-    """On one engine, with runs in a folder. Each check says in words what came of it, or raises."""
+    """Checks of one backend, with runs in a folder. Each returns its result as text, or raises."""
 
     def __init__(self, framework: str, folder: Path) -> None:
         self.framework, self.folder = framework, folder
@@ -81,7 +81,7 @@ class Checks:
         self._results: dict[str, Result] = {}
 
     def each(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Names and checks, in the order in which they build on one another."""
+        """Yield names and checks, ordered by their dependencies."""
         for name in RUNS:
             yield f"{name} trains", partial(self.trains, name)
             yield f"{name} checkpoint", partial(self.loads, name)
@@ -90,7 +90,7 @@ class Checks:
             yield f"{name} workers", partial(self.works, name)
 
     def trains(self, name: str) -> str:
-        """It comes to its end, and scores."""
+        """Check that a run completes with the required score."""
         result = self._results[name] = self._run(name, self.folder / name)
         mean, steps = result.evaluation.mean, result.summary["env_steps"]
         if result.reason != "steps" or not mean >= RUNS[name].least:
@@ -102,7 +102,7 @@ class Checks:
         return f"{steps:,} steps of {ENV}, mean return {figures(mean)}"
 
     def loads(self, name: str) -> str:
-        """The best agent acts from its file as it does here."""
+        """Check that the best agent acts identically after loading."""
         loaded = import_module("tandem.trainer").load(self.folder / name)
         obs = np.random.default_rng(0).uniform(-0.2, 0.2, (256, 4)).astype(np.float32)
         if not np.array_equal(self._results[name].agent.act(obs), loaded.act(obs)):
@@ -110,7 +110,7 @@ class Checks:
         return "loaded, it acts the same"
 
     def resumes(self, name: str) -> str:
-        """Half of the run, resumed, is the whole run, to the bit."""
+        """Check that a run resumed at half is bit-for-bit identical to the whole run."""
         folder = self.folder / f"{name}-resumed"
         self._run(name, folder, stop_at=RUNS[name].settings["steps"] // 2)
         self._train(resume=folder)
@@ -120,14 +120,14 @@ class Checks:
         return f"stopped and resumed: equal to the bit in {len(whole)} rows"
 
     def verifies(self, name: str) -> str:
-        """What `tandem verify` does, for half of the run."""
+        """Check the first half of the run as `tandem verify` does."""
         found = verify(self.folder / name, RUNS[name].settings["steps"] // 2)
         if found.difference is not None:
             raise Wrong(f"made again, it differs: {found.difference}")
         return f"made again: equal to the bit in {found.rows} rows"
 
     def works(self, name: str) -> str:
-        """With worker processes it comes to its end; none is left."""
+        """Check that a run with worker processes completes."""
         given = RUNS[name].with_workers
         result = self._run(name, None, vectorization="plain", **given)
         steps = result.summary["env_steps"]
@@ -141,9 +141,9 @@ class Checks:
 
 
 def run(framework: str, folder: Path) -> None:
-    """Makes all checks, and says what came of each as soon as it is known."""
+    """Run all checks, and print each result immediately."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keep libraries' output out of the results
     for name, check in Checks(framework, folder).each():
         answer: dict[str, object] = {"check": name}
         began = time.perf_counter()
@@ -151,7 +151,7 @@ def run(framework: str, folder: Path) -> None:
             answer["said"] = check()
         except Wrong as wrong:
             answer["fault"] = str(wrong)
-        except Exception as error:  # whatever does not work here
+        except Exception as error:  # any failure of this installation
             answer["fault"] = f"{type(error).__name__}: {error}"
             answer["trace"] = traceback.format_exc()
         answer["seconds"] = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Checks of an environment before anything is trained in it."""
+"""Checks of an environment before training."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from tandem.spaces import Leaf, Spec, action_leaf, described, observation_spec
 from tandem.types import Array, EnvKwargs, Tree
 
 Verdict = Literal["ok", "note", "fault"]
-SECONDS = 0.3  # for which each speed is measured
+SECONDS = 0.3  # duration of each speed measurement
 
 
 class Finding(NamedTuple):
-    """The outcome of one check. A note is worth knowing and hinders nothing."""
+    """Result of one check. A note is useful to know but not an obstacle."""
 
     what: str
     verdict: Verdict
@@ -51,11 +51,18 @@ class Finding(NamedTuple):
 def check(
     env: EnvLike, steps: int = 1000, seed: int = 0, kwargs: EnvKwargs | None = None
 ) -> Iterator[Finding]:
-    """What is good and bad about an environment, one finding after the other.
+    """Check an environment and yield the findings.
 
-    env: as `make` takes it; or a vector of environments, or what makes one, with `kwargs`. steps:
-    how many random ones to take. Whatever the environment does wrong becomes a finding, not an
-    error; SettingError for fewer than one step, and what `make` raises, are errors.
+    Faults of the environment become findings. Errors of `make` are raised.
+
+    Args:
+        env: As for `make`, or a vector environment or a factory for one.
+        steps: Number of random steps.
+        seed: Seed of the environment and of the actions.
+        kwargs: Arguments of the vector environment's factory.
+
+    Raises:
+        SettingError: `steps` is less than 1.
     """
     steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
     source, made = brought(env, kwargs)
@@ -87,7 +94,7 @@ def check(
 
 
 def algorithms_of(observation: Spec, action: Leaf) -> Finding:
-    """Which algorithms can act in these spaces."""
+    """Return the algorithms that support these spaces."""
     able, refused = [], []
     for name in algorithms.names():
         try:
@@ -102,8 +109,8 @@ def algorithms_of(observation: Spec, action: Leaf) -> Finding:
 
 
 def _gymnasium(env: EnvLike, masked: bool) -> Finding:
-    """What Gymnasium's own checker says. It takes any action: where some are forbidden, an
-    exception is no fault."""
+    """Run Gymnasium's checker. It ignores action masks, so with masks an exception is not a
+    fault."""
     with (
         closing(make(separate(env))) as instance,
         warnings.catch_warnings(record=True) as caught,
@@ -126,7 +133,7 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
 
 
 def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
-    """Random steps: exceptions, wrong shapes, NaN and infinity."""
+    """Take random steps, and report exceptions, wrong shapes, NaN and infinity."""
     try:
         with closing(_single(env, seed)) as environments:
             return random_steps(walk(environments, steps, seed))
@@ -135,7 +142,7 @@ def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
 
 
 def random_steps(taken: Iterable[Step]) -> Finding:
-    """What came of random steps that raised nothing."""
+    """Summarize random steps that raised no error."""
     steps = episodes = 0
     for one in taken:
         steps += len(one.reward)
@@ -152,7 +159,7 @@ def _determinism(env: EnvLike, steps: int, seed: int) -> Finding:
 
 
 def determinism(one: Iterable[Step], other: Iterable[Step], verdict: Verdict, text: str) -> Finding:
-    """Whether two walks are the same. verdict, text: what is said of those that are not."""
+    """Compare two walks. verdict, text: the finding if they differ."""
     for t, (a, b) in enumerate(zip(one, other, strict=True)):
         if differ(a, b):
             happened = f"the same seed and actions gave something else at step {t + 1}"
@@ -161,7 +168,7 @@ def determinism(one: Iterable[Step], other: Iterable[Step], verdict: Verdict, te
 
 
 def resumed(fault: TandemError | None) -> Finding:
-    """Whether environments can be resumed exactly, by what `resume_fault` returns."""
+    """Report exact resumability, from the result of `resume_fault`."""
     if fault is None:
         return Finding("resume", "ok", "exact, to the bit")
     return Finding("resume", "note", f"not exact: {line(fault)}")
@@ -186,8 +193,8 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
 
 
 def speed_of(environments: Environments, seed: int) -> float:
-    """Steps of single environments in a second, once what some compile is compiled: the first step
-    and the first reset after an episode."""
+    """Measure the steps of single environments per second, after the first step and the first reset
+    after an episode, since some environments compile code in these."""
     obs, n = environments.reset(), environments.n
     drawn = [actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)]
     rng, masked = np.random.default_rng(seed), environments.action.masked
@@ -206,7 +213,7 @@ def _single(env: EnvLike, seed: int) -> Environments:
 
 
 def walk(environments: Environments, steps: int, seed: int) -> Iterator[Step]:
-    """Random steps from the beginning, at least this many of single environments."""
+    """Take random steps from the start, at least this many of single environments."""
     rng, obs = np.random.default_rng(seed), environments.reset()
     for _ in range(-(-steps // environments.n)):
         one = environments.step(actions(environments, rng, obs))
@@ -215,7 +222,7 @@ def walk(environments: Environments, steps: int, seed: int) -> Iterator[Step]:
 
 
 def actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
-    """A random action for each environment."""
+    """Sample a random action for each environment."""
     if environments.action.masked or environments.action.parts:
         return random_actions(environments.action, environments.n, rng, obs)
     space = environments.action_space
@@ -226,10 +233,10 @@ def actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> 
 
 
 def line(error: TandemError) -> str:
-    """What happened, in one line."""
+    """Return the error's first line."""
     return error.happened.splitlines()[0]
 
 
 def _plain(text: str) -> str:
-    """Without colors, in one line."""
+    """Remove colors and line breaks from a warning's text."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).removeprefix("WARN: ").split())

@@ -1,11 +1,10 @@
-"""Environments whose right answer is known in closed form, and some that break their contract: to
-test agents with.
+"""Environments with closed-form solutions, and some that violate the interface, for testing agents.
 
-Importing this module registers them with Gymnasium as `tandem/<Class>-v0`; tandem does so by itself
-when it is asked for such an id. `optimum` is the best expected score of an episode; `value(gamma)`
-the value of the best policy, at the first state or at each state. Where time limits cut episodes
-(never seen in the observation), values are those of the task without the limit: an agent reaches
-them only if it bootstraps where episodes were cut, and not where they terminated.
+Importing this module registers them with Gymnasium as `tandem/<Class>-v0`; tandem imports it for
+such ids. `optimum` is the highest expected score of an episode; `value(gamma)` is the value of the
+optimal policy, at the first state or at each state. Time limits are never observed, and values are
+those of the task without the limit. An agent learns them only if it bootstraps where episodes were
+truncated, and not where they terminated.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ Action = int | np.int64 | AnyArray
 
 
 class Game(gymnasium.Env[Tree, Action]):
-    """What these have in common: a score for each action, a state that moves on, an end that is
-    counted in steps."""
+    """Base class: a reward for each action, a state, and a step limit."""
 
     observation_space: spaces.Space
     action_space: spaces.Space
-    length = 10  # an episode is cut after so many steps
+    length = 10  # episodes are truncated after this many steps
     t = 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Tree, Info]:
@@ -45,19 +43,19 @@ class Game(gymnasium.Env[Tree, Action]):
         return self.observe(), reward, terminated, self.t >= self.length and not terminated, {}
 
     def begin(self) -> None:
-        """Draw the first state."""
+        """Sample the first state."""
 
     def observe(self) -> Tree:
         raise NotImplementedError
 
     def play(self, action: Action) -> tuple[float, bool]:
-        """Take the action: (reward, terminated)."""
+        """Apply the action and return (reward, terminated)."""
         raise NotImplementedError
 
 
 class Identity(Game):
-    """Say the symbol that you see: reward 1 if right, else 0; the next symbol is drawn uniformly;
-    cut after `length` steps.
+    """Choose the observed symbol: reward 1 if right, else 0; the next symbol is sampled uniformly;
+    truncated after `length` steps.
 
     optimum = length; value = 1 / (1 - gamma). `start` is the first symbol of both Discrete(n)
     spaces.
@@ -86,8 +84,7 @@ class Identity(Game):
 
 
 class IdentityDict(Identity):
-    """`Identity` with the symbol in one part of a Dict of Dicts, beside a box of noise that means
-    nothing."""
+    """`Identity` with the symbol in a nested Dict, next to a box of irrelevant noise."""
 
     def __init__(self, n: int = 4, length: int = 10) -> None:
         super().__init__(n, length)
@@ -104,8 +101,8 @@ class IdentityDict(Identity):
 
 
 class IdentityImage(Identity):
-    """`Identity` with the symbol as a white band of a black picture, uint8 [side, side, 1]: band k
-    of n from the top."""
+    """`Identity` with the symbol as a white band in a black image, uint8 [side, side, 1]: band k of
+    n from the top."""
 
     def __init__(self, n: int = 4, length: int = 10, side: int = 36) -> None:
         super().__init__(n, length)
@@ -119,7 +116,8 @@ class IdentityImage(Identity):
 
 
 class IdentityMultiDiscrete(Identity):
-    """Say every symbol that you see: reward is the share that is right; cut after `length` steps.
+    """Choose every observed symbol: the reward is the fraction of right ones; truncated after
+    `length` steps.
 
     optimum = length; value = 1 / (1 - gamma).
     """
@@ -142,11 +140,11 @@ class IdentityMultiDiscrete(Identity):
 
 
 class Forbidden(Identity):
-    """Say the symbol that follows the one you see (after the last, the first): reward 1 if right,
-    else 0. To say the symbol itself is forbidden, as `info["action_mask"]` says; it raises
-    ValueError, or pays 10 where `raises` is False.
+    """Choose the successor of the observed symbol (after the last, the first): reward 1 if right,
+    else 0. The symbol itself is invalid according to `info["action_mask"]`; choosing it raises
+    ValueError, or pays 10 if `raises` is False.
 
-    optimum = length, without what is forbidden; value = 1 / (1 - gamma).
+    optimum = length, without invalid actions; value = 1 / (1 - gamma).
     """
 
     def __init__(self, n: int = 4, length: int = 10, raises: bool = True) -> None:
@@ -162,7 +160,7 @@ class Forbidden(Identity):
         return obs, reward, terminated, truncated, {"action_mask": self.mask()}
 
     def mask(self) -> Array:
-        """int8 [n]: 0 for the symbol to be seen."""
+        """Return the mask, int8 [n]: 0 for the observed symbol."""
         return np.array(np.arange(self.action_space.n) != self.symbol, np.int8)
 
     def play(self, action: Action) -> tuple[float, bool]:
@@ -178,8 +176,9 @@ class Forbidden(Identity):
 
 
 class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
-    """`Forbidden` with several symbols at a time, and with masks in a Dict observation: reward is
-    the share that is right, and any symbol that is said where it is seen raises ValueError."""
+    """`Forbidden` with several symbols at a time, and masks in a Dict observation. The reward is
+    the fraction of right ones, and choosing an observed symbol at its position raises ValueError.
+    """
 
     def __init__(self, sizes: Sequence[int] = (3, 2), length: int = 10) -> None:
         super().__init__(sizes, length)
@@ -205,10 +204,10 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
 
 
 class IdentityBox(Game):
-    """Give back the vector that you see: reward -|action - observation|²; uniform in [-scale,
-    scale]; cut after `length` steps.
+    """Return the observed vector as the action: reward -|action - observation|²; vectors are
+    uniform in [-scale, scale]; truncated after `length` steps.
 
-    optimum = 0; value = 0. Always answering 0 scores -size * scale² / 3 a step.
+    optimum = 0; value = 0. The constant action 0 scores -size * scale² / 3 per step.
     """
 
     optimum = 0.0
@@ -236,8 +235,8 @@ class IdentityBox(Game):
 
 
 class Chain(Game):
-    """States 0 to n - 1 in a row, from 0; action 1 goes right, 0 left. Reaching the last one pays 1
-    and terminates; all else pays 0. Cut after `length` steps (20 n).
+    """States 0 to n - 1 in a row, starting at 0; action 1 moves right, 0 left. Reaching the last
+    state pays 1 and terminates; everything else pays 0. Truncated after `length` steps (20 n).
 
     optimum = 1; value of state s = gamma ** (n - 2 - s), and of action 0 in s: gamma times that of
     max(s - 1, 0).
@@ -265,10 +264,9 @@ class Chain(Game):
 
 
 class InfiniteHorizon(Game):
-    """Reward 1 for whatever is done in the only state there is, for ever; cut after `length` steps.
+    """Reward 1 for every action in a single state, forever; truncated after `length` steps.
 
-    optimum = length; value = 1 / (1 - gamma), which is reached only by bootstrapping where the
-    limit cuts.
+    optimum = length; value = 1 / (1 - gamma), which is learned only by bootstrapping at truncation.
     """
 
     def __init__(self, length: int = 10, continuous: bool = False) -> None:
@@ -287,8 +285,8 @@ class InfiniteHorizon(Game):
 
 
 class TerminatedTruncatedPair(Game):
-    """Two states, drawn uniformly; both pay 1 and stay as they are. State 0 terminates after one
-    step, state 1 is cut after it.
+    """Two states, sampled uniformly; both pay 1 and do not change. State 0 terminates after one
+    step, state 1 is truncated after it.
 
     optimum = 1; values: 1 in state 0, 1 / (1 - gamma) in state 1. Observed as [1, 0] and [0, 1].
     """
@@ -314,10 +312,10 @@ class TerminatedTruncatedPair(Game):
 
 
 class MatrixGame(Game):
-    """A payoff matrix [states, actions]: a state is drawn uniformly, one action pays its entry plus
-    Gaussian noise, and the episode terminates. One row makes it a bandit.
+    """Payoff matrix [states, actions]: a state is sampled uniformly, one action pays its entry plus
+    Gaussian noise, and the episode terminates. A single row is a bandit.
 
-    optimum = the mean of the rows' maxima; value = the rows' maxima, for any gamma.
+    optimum = mean of the rows' maxima; value = the rows' maxima, for any gamma.
     """
 
     def __init__(
@@ -389,8 +387,7 @@ class WrongShape(InfiniteHorizon):
 
 
 class Unrepeatable(IdentityBox):
-    """`IdentityBox` that draws from a generator which no seed reaches: it cannot be resumed
-    exactly."""
+    """`IdentityBox` that samples from an unseeded generator, so it cannot be resumed exactly."""
 
     def begin(self) -> None:
         self.target = (
@@ -427,7 +424,7 @@ KNOWN = (
     TerminatedTruncatedPair,
     MatrixGame,
 )
-MASKED = (Forbidden, ForbiddenMultiDiscrete)  # raise at an action that their masks forbid
+MASKED = (Forbidden, ForbiddenMultiDiscrete)  # raise for invalid actions
 FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 
 for _class in KNOWN + MASKED + FAULTY:

@@ -1,5 +1,4 @@
-"""Algorithms on made-up data: what parity and contract suites, and your own tests, feed to a
-backend."""
+"""Algorithms and batches with made-up data, for parity tests, contracts and custom tests."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def build(
     devices: int = 1,
     **settings: object,
 ) -> tuple[Algorithm, Backend]:
-    """(algorithm, backend) of that name, on made-up spaces."""
+    """Return (algorithm, backend) for the algorithm's name, with made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
     how = "yes" if compile else "no"
@@ -64,7 +63,7 @@ def sources(
     seed: int = 0,
     **settings: object,
 ) -> dict[str, Source]:
-    """Where the networks of an algorithm of that name come from, by role."""
+    """Return the sources of an algorithm's networks, by role."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
     return kind.sources(
@@ -78,7 +77,7 @@ def sources(
 
 
 def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
-    """Random elements of a space, [*shape, ...]."""
+    """Sample random elements of a space, [*shape, ...]."""
     if isinstance(spec, dict):
         return {k: values(s, shape, rng) for k, s in spec.items()}
     if spec.kind == "discrete":
@@ -101,8 +100,8 @@ def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree
 def batches(
     algorithm: Algorithm, observation: Spec, action: Leaf, updates: int, rows: int, seed: int = 0
 ) -> Batch:
-    """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an
-    algorithm with a recurrent network, in sequences."""
+    """Return made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; in
+    sequences for recurrent algorithms."""
     rng = np.random.default_rng(seed)
     length = algorithm.sequence
     shape = (updates, rows // length, length) if length else (updates, rows)
@@ -133,18 +132,18 @@ def _sequences(
     shape: tuple[int, ...],
     rng: np.random.Generator,
 ) -> Batch:
-    """What was collected in a row, [K, rows], of several sequences one behind the other."""
+    """Return steps in order of collection, [K, rows], with several sequences concatenated."""
     updates, rows = shape
     weight = (rng.random(shape) < 0.9).astype(np.float32)
-    weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # what follows the last steps
+    weight[:, -rows // (algorithm.settings.rollout + 1) :] = 0  # rows after the last steps
     last, behavior_outputs = rng.random(shape) < 0.2, {}
     for name, inner in algorithm.behavior(action).items():
         x = rng.uniform(0.2, 0.8, (*shape, *inner)).astype(np.float32)
-        # all probabilities of a distribution, or the logarithm of one
+        # all probabilities of a distribution, or one log probability
         behavior_outputs[name] = x / x.sum(-1, keepdims=True) if inner else np.log(x)
     cut = (last & (rng.random(shape) < 0.3)).astype(np.float32)
     settings = dict(batch.settings)
-    if "tau" in settings:  # a copy that is due
+    if "tau" in settings:  # a target update is due
         settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
     importance = rng.uniform(0.5, 1, shape).astype(np.float32)
     states: dict[str, Array] = {}
@@ -167,19 +166,19 @@ def _rollouts(
     shape: tuple[int, ...],
     rng: np.random.Generator,
 ) -> Batch:
-    """Rows of rollouts, with what acting computed: the behavior's probabilities and states."""
+    """Return rows of rollouts with the results of acting: behavior probabilities and states."""
     extra = {"log_prob": np.log(rng.uniform(0.3, 0.7, shape)).astype(np.float32)}
     extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
     if algorithm.sequence:
         extra |= _recurrent_states(algorithm, shape[:2], shape, rng)
     curious = algorithm.curiosity if isinstance(algorithm, OnPolicy) else None
-    if curious is not None:  # two values, and what is predicted
+    if curious is not None:  # two values, and prediction targets
         both = dict.fromkeys(("return", "value"), (*shape, 2))
         sizes = {"followed": curious.shape, "features": (algorithm.settings.rnd_features,)}
         wide = both | {n: (*shape, *size) for n, size in sizes.items()}
         extra |= {n: _normal(rng, each) for n, each in wide.items()}
         extra["draw"] = rng.random(shape, np.float32)
-    if isinstance(algorithm, TRPO):  # from what the actor gives now
+    if isinstance(algorithm, TRPO):  # from the actor's current outputs
         logits = _outputs(algorithm.actor, batch.obs, extra, shape)
         extra["policy"] = masked(logits, batch.obs, action)
     return batch._replace(weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra)
@@ -193,12 +192,12 @@ def _transitions(
     allowed: Array,
     rng: np.random.Generator,
 ) -> Batch:
-    """Transitions of a replay buffer; `allowed` are actions that the masks of the next observations
-    allow."""
+    """Return transitions of a replay buffer; `allowed` are actions that the masks of the next
+    observations allow."""
     shape = allowed.shape[: 3 if algorithm.sequence else 2]
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
     settings = batch.settings
-    if "tau" in settings:  # it has targets, which are to move
+    if "tau" in settings:  # target networks are updated
         tau = np.where(np.arange(shape[0]) % 5 == 4, np.float32(0.5), settings["tau"])
         settings = {**settings, "tau": tau.astype(np.float32)}
     reward, next_obs = _normal(rng, shape), observations(observation, shape, rng)
@@ -225,7 +224,7 @@ def _transitions(
 def _between(
     n: int, observation: Spec, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
 ) -> dict[str, Tree]:
-    """What lies between in n-step transitions, some of which are shorter."""
+    """Return the intermediate steps of n-step transitions, some of which are shorter."""
     lead = (*shape, n - 1)
     obs = observations(observation, lead, rng)
     steps = np.arange(1, n)
@@ -234,7 +233,7 @@ def _between(
 
 
 def _outputs(network: Network, obs: Tree, extra: dict[str, Array], shape: tuple[int, ...]) -> Array:
-    """The actor's outputs for observations [*shape, ...]: rows [K, B], or sequences [K, S,
+    """Return the actor's outputs for observations [*shape, ...]: rows [K, B] or sequences [K, S,
     L]."""
     if len(shape) == 2:
         flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
@@ -258,8 +257,8 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def _recurrent_states(
     algorithm: Algorithm, lead: tuple[int, ...], shape: tuple[int, ...], rng: np.random.Generator
 ) -> dict[str, Array]:
-    """The networks' states at the beginning of each sequence, [*lead, size], and where episodes
-    begin, [*shape]."""
+    """Return the networks' states at the start of each sequence, [*lead, size], and the flags of
+    episode starts, [*shape]."""
     sizes = (*lead, state_size(algorithm.settings))
     roles = dict.fromkeys((*algorithm.acting, *algorithm.preparing))
     states = {
@@ -269,7 +268,8 @@ def _recurrent_states(
 
 
 def observations(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
-    """Random observations, [*shape, ...]; each agent of a team has its one-hot index at the end."""
+    """Sample random observations, [*shape, ...]; those of team agents end with their one-hot
+    index."""
     obs = values(observation, shape, rng)
     if isinstance(obs, dict) and "agents" in obs:
         agents = obs["agents"].shape[-2]
@@ -278,8 +278,8 @@ def observations(observation: Spec, shape: tuple[int, ...], rng: np.random.Gener
 
 
 def _of_agents(algorithm: Any, batch: Batch, rng: np.random.Generator) -> Batch:
-    """Rows [K, B, A, ...] of a team's agents, or sequences [K, S, A, L, ...], of observations [K,
-    B, ...] or [K, S, L, ...]."""
+    """Return rows [K, B, A, ...] or sequences [K, S, A, L, ...] of a team's agents, from joint
+    observations [K, B, ...] or [K, S, L, ...]."""
     actions, agents = batch.action, algorithm.agents
     lead = actions.shape[: 3 if algorithm.sequence else 2]
     rows = algorithm.rows(tree_map(lambda x: x.reshape(-1, *x.shape[len(lead) :]), batch.obs))
@@ -302,7 +302,7 @@ def _of_agents(algorithm: Any, batch: Batch, rng: np.random.Generator) -> Batch:
 
 
 def allow(obs: Tree, actions: Array, action: Leaf) -> None:
-    """Sets the masks of made-up observations, if any, so that they allow these actions."""
+    """Set the masks of made-up observations, if any, to allow these actions."""
     if action.masked:
         first_choices = np.cumsum((0, *action.sizes))[:-1]
         chosen = actions.reshape(*obs[MASK].shape[:-1], -1) + first_choices
@@ -310,5 +310,5 @@ def allow(obs: Tree, actions: Array, action: Leaf) -> None:
 
 
 def first(batch: Batch, updates: int) -> Batch:
-    """The first `updates` of a stacked batch."""
+    """Return the first `updates` updates of a stacked batch."""
     return tree_map(lambda x: x[:updates], batch)

@@ -1,4 +1,4 @@
-"""A known game with goals, as Gymnasium-Robotics has them."""
+"""Game with a known solution and goals, in the format of Gymnasium-Robotics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tandem.types import Array
 
 
 class BitFlip(Game):
-    """Each action flips one of `bits` bits, until they are those of the goal: -1 a step where they
-    are not (Andrychowicz et al. 2017, section 3.1). Cut after `bits` steps.
+    """Bit flipping (Andrychowicz et al. 2017, section 3.1): each action flips one of `bits` bits,
+    with a reward of -1 per step until they equal the goal. Truncated after `bits` steps.
 
-    An episode that never arrives returns -bits. At best it returns as many -1 as bits differ at
-    first, less one, so -(bits / 2 - 1) in the mean, or a little more.
+    An episode that misses the goal returns -bits. The best return is 1 minus the number of bits
+    that differ initially; its mean is -(bits / 2 - 1), or slightly less.
     """
 
     def __init__(self, bits: int = 6) -> None:
@@ -25,7 +25,7 @@ class BitFlip(Game):
         self.action_space = spaces.Discrete(bits)
 
     def begin(self) -> None:
-        """Of a new episode: where it starts, and where it is to arrive."""
+        """Sample the first state and the goal of an episode."""
         self.state, self.goal = self.np_random.integers(0, 2, (2, self.bits)).astype(np.float32)
 
     def play(self, action: Action) -> tuple[float, bool]:
@@ -34,7 +34,7 @@ class BitFlip(Game):
         return reward, reward == 0.0
 
     def observe(self) -> dict[str, Array]:
-        """What is seen."""
+        """Return the observation."""
         return {
             "observation": self.state.copy(),
             "achieved_goal": self.state.copy(),
@@ -42,9 +42,9 @@ class BitFlip(Game):
         }
 
     def compute_reward(self, achieved: Array, desired: Array, info: object) -> Array:
-        """-1 where a bit differs, else 0; [...] of [..., bits]."""
+        """Return rewards [...] for [..., bits]: -1 if a bit differs, else 0."""
         return -(achieved != desired).any(-1).astype(np.float32)
 
     def compute_terminated(self, achieved: Array, desired: Array, info: object) -> Array:
-        """Whether no bit differs; [...]."""
+        """Return true [...] where no bit differs."""
         return (achieved == desired).all(-1)

@@ -1,4 +1,4 @@
-"""An environment whose reward nobody finds who does not look for it."""
+"""Environment whose reward is found only by directed exploration."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from tandem.testing.environments import Action, Chain
 
 
 class Lock(Chain):
-    """A combination lock: states 0 to n - 1 in a row, from 0. One of the two actions, another in
-    each state, leads to the next, the other one back to 0. Reaching the last one pays 1 and
-    terminates; all else pays 0. Cut after 4 n steps.
+    """Combination lock: states 0 to n - 1 in a row, starting at 0. In each state one of the two
+    actions leads to the next state, the other back to 0. Reaching the last state pays 1 and
+    terminates; everything else pays 0. Truncated after 4 n steps.
 
-    By chance that takes 2 ** n - 2 steps on average, without the cut. optimum = 1; value of state s
-    = gamma ** (n - 2 - s).
+    Random actions take 2 ** n - 2 steps on average without truncation. optimum = 1; value of state
+    s = gamma ** (n - 2 - s).
     """
 
     def __init__(self, n: int = 20) -> None:

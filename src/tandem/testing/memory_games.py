@@ -1,4 +1,4 @@
-"""Environments that no policy without a memory solves."""
+"""Environments that only recurrent policies can solve."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tandem.types import Array, Tree
 
 
 class Recall(Game):
-    """Remember the symbol that is seen first, and say it in the last of `length` steps, when
-    nothing is to be seen: reward 1 if right, else 0; all else pays 0. Symbols 0 to n - 1 are drawn
-    uniformly, and n stands for nothing to be seen; terminates.
+    """Recall of the first symbol in the last of `length` steps: reward 1 if right, and 0 for
+    everything else. Symbols 0 to n - 1 are sampled uniformly; all later observations are n.
+    Terminates.
 
-    optimum = 1, without a memory 1 / n; value at the first state = gamma ** (length - 1).
+    optimum = 1, without recurrent state 1 / n; value at the first state = gamma ** (length - 1).
     """
 
     optimum = 1.0
@@ -42,10 +42,10 @@ class Recall(Game):
 
 
 class Positions(gymnasium.ObservationWrapper[Tree, Array, Tree]):
-    """An environment of Gymnasium's, of which only some numbers of an observation are seen."""
+    """Gymnasium environment with partial observations."""
 
-    whole: ClassVar[str]  # its id
-    seen: ClassVar[list[int]]  # places of the numbers
+    whole: ClassVar[str]  # id of the fully observed environment
+    seen: ClassVar[list[int]]  # indices of the observed entries
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(gymnasium.make(self.whole, render_mode=render_mode).unwrapped)
@@ -59,16 +59,16 @@ class Positions(gymnasium.ObservationWrapper[Tree, Array, Tree]):
 
 
 class CartPolePositions(Positions):
-    """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are
-    seen, so that one observation does not tell what to do. Cut after 500 steps, as CartPole-v1 is,
-    where it is made by its id."""
+    """Gymnasium's CartPole without velocities: only the cart's position and the pole's angle are
+    observed, which is not sufficient to act. If made by its id, it is truncated after 500 steps,
+    like CartPole-v1."""
 
     optimum = 500.0
     whole, seen = "CartPole-v1", [0, 2]
 
 
 class PendulumPositions(Positions):
-    """Gymnasium's Pendulum without its angular velocity: only the cosine and the sine of the angle
-    are seen. Cut after 200 steps, as Pendulum-v1 is, where it is made by its id."""
+    """Gymnasium's Pendulum without its angular velocity: only the cosine and sine of the angle are
+    observed. If made by its id, it is truncated after 200 steps, like Pendulum-v1."""
 
     whole, seen = "Pendulum-v1", [0, 1]

@@ -1,9 +1,8 @@
-"""`python -m tandem.testing`: whether tandem does what it promises here, in about a minute.
+"""`python -m tandem.testing`: self-test of the installation, in about a minute.
 
-Each engine that is installed trains a short run of PPO and one of DQN, on the processor; loads
-them, resumes them and makes them again, to the bit; and trains them with worker processes. One line
-is printed for each check, with its seconds. The exit code is 0 where all were passed, 1 where one
-was not, 2 for arguments that cannot be."""
+Each installed backend trains short runs of PPO and DQN on the CPU, loads, resumes and reproduces
+them bit for bit, and trains them with worker processes. Each check prints one line with its
+duration. The exit code is 0 if all checks pass, 1 if one fails, 2 for invalid arguments."""
 
 from __future__ import annotations
 
@@ -26,17 +25,17 @@ from tandem.errors import SettingError, TandemError, UnknownNameError
 from tandem.types import JSONDict
 from tandem.version import __version__
 
-PATIENCE = 600.0  # seconds for an engine: then it stands still, or the machine is very slow
+PATIENCE = 600.0  # seconds per backend, after which it is assumed to hang
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
 ABOUT = """Train short runs on each installed backend, and check that they learn, save, resume,
 reproduce and run in several processes as documented."""
-CHILD = ("-m", "tandem.testing.engine_checks")  # what an engine's process runs
-EXTRAS = {"keras-torch": "torch,jax"}  # that install a backend, where it has another name
-LAST = 25  # lines of what an engine printed, where it ended without a word
+CHILD = ("-m", "tandem.testing.engine_checks")  # module run in a backend's process
+EXTRAS = {"keras-torch": "torch,jax"}  # extras that install a backend, if named differently
+LAST = 25  # lines of a backend's output to show after an abnormal end
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Reads the arguments, checks, and gives the exit code."""
+    """Parse the arguments, run the checks, and return the exit code."""
     parser = argparse.ArgumentParser("python -m tandem.testing", description=ABOUT)
     parser.add_argument(
         "engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} [all installed]"
@@ -63,10 +62,18 @@ def self_test(
     keep: str | None = None,
     tell: Callable[[str], None] = print,
 ) -> int:
-    """Checks these engines, or all that are installed; returns the exit code.
+    """Check these backends, or all installed ones. Return the exit code.
 
-    patience: seconds for each. keep: a folder to be made for the runs. tell: gets each line.
-    UnknownNameError for an unknown backend, SettingError for no time or a folder that exists."""
+    Args:
+        engines: Names of backends.
+        patience: Time limit per backend, in seconds.
+        keep: New folder for the runs, which are deleted otherwise.
+        tell: Receives each line of output.
+
+    Raises:
+        UnknownNameError: A backend is unknown.
+        SettingError: `patience` is not positive, or `keep` exists.
+    """
     for name in engines:
         if name not in ENGINES:
             raise UnknownNameError("backend", name, ENGINES)
@@ -122,8 +129,8 @@ def _folder(keep: str | None) -> Iterator[Path]:
 
 
 def _answers(name: str, folder: Path, patience: float) -> Iterator[JSONDict]:
-    """What a process says of each check on this engine; and, as a fault, that it ended otherwise
-    than it should."""
+    """Run the checks of a backend in a process and yield their results; an abnormal end is a
+    fault."""
     folder.mkdir()
     keras = {} if ENGINES[name] is None else {"KERAS_BACKEND": str(ENGINES[name])}
     command = [sys.executable, "-P", *CHILD, name, str(folder)]

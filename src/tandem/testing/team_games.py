@@ -1,7 +1,7 @@
-"""Games of several agents whose right answer is known, with PettingZoo's parallel interface (but
-they need no PettingZoo).
+"""Multi-agent games with known solutions and PettingZoo's parallel interface (PettingZoo is not
+required).
 
-`optimum` is the best that all of them together can get in an episode, each the same reward.
+`optimum` is the highest possible return of an episode, the same for each agent.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from gymnasium import spaces
 from tandem.types import AnyArray, Info
 
 Array = AnyArray
-Step = tuple[Mapping[str, object], ...]  # observations, rewards, ends, cuts and infos by agent
+# observations, rewards, terminations, truncations and infos, by agent
+Step = tuple[Mapping[str, object], ...]
 T = TypeVar("T")
 
 
 class TeamGame:
-    """What these have in common: agents without differences, who all see the state and are all paid
-    alike."""
+    """Base class: identical agents, which all observe the state and receive the same reward."""
 
     agents: list[str]
     optimum: float
@@ -50,34 +50,34 @@ class TeamGame:
         return self._after(reward, over)
 
     def _after(self, reward: float, over: bool, cut: bool = False) -> Step:
-        """The result of a step, after which all leave a game that ended."""
+        """Return the result of a step, and remove all agents if the game ended."""
         result = tuple(map(self._to_all, (self.state(), reward, over, cut, self.info())))
         self.agents = [] if over or cut else self.agents
         return result
 
     def state(self) -> Array:
-        """Where the game is, as a one-hot vector."""
+        """Return the state of the game as a one-hot vector."""
         return np.eye(self.states, dtype=np.float32)[self.place]
 
     def info(self) -> Info:
-        """What each is told beside."""
+        """Return the info of each agent."""
         return {}
 
     def play(self, actions: list[int]) -> tuple[float, bool]:
-        """Take all their actions: (the reward of each, whether that was the end)."""
+        """Apply all actions. Return (reward of each agent, true at the end of the game)."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def _to_all(self, x: T) -> dict[str, T]:
         return dict.fromkeys(self.agents, x)
 
 
 class Barred(TeamGame):
-    """Two agents say the number that follows the one they see (after the last, the first): reward 1
-    if both are right, else 0, in each of `length` steps. The number itself is forbidden, as
-    `info["action_mask"]` says, and raises ValueError where one of them says it."""
+    """Two agents must choose the successor of the observed number (after the last, the first):
+    reward 1 if both are right, else 0, in each of `length` steps. The number itself is invalid
+    according to `info["action_mask"]`; choosing it raises ValueError."""
 
     def __init__(self, choices: int = 3, length: int = 5) -> None:
         super().__init__(2, choices, choices)
@@ -96,7 +96,7 @@ class Barred(TeamGame):
 
 
 class Matrix(TeamGame):
-    """Two agents choose once, and both are paid what stands in the matrix."""
+    """Two agents choose once, and both receive the matrix entry as reward."""
 
     def __init__(self, payoff: Sequence[Sequence[float]]) -> None:
         self.payoff = np.asarray(payoff, np.float64)
@@ -108,24 +108,25 @@ class Matrix(TeamGame):
 
 
 class Climbing(Matrix):
-    """Claus & Boutilier 1998, section 5: the best pair of actions stands beside the worst; 11."""
+    """Climbing game (Claus & Boutilier 1998, section 5): the best pair of actions, which pays 11,
+    is next to the worst."""
 
     def __init__(self) -> None:
         super().__init__(((11, -30, 0), (-30, 7, 6), (0, 0, 5)))
 
 
 class Penalty(Matrix):
-    """Claus & Boutilier 1998, section 5: two best pairs, and a penalty (k) for choosing different
-    ones; 10."""
+    """Penalty game (Claus & Boutilier 1998, section 5): two best pairs, which pay 10, and a penalty
+    k for mixing them."""
 
     def __init__(self, k: float = -100.0) -> None:
         super().__init__(((10, 0, k), (0, 2, 0), (k, 0, 10)))
 
 
 class TwoStep(TeamGame):
-    """Rashid et al. 2018, section 6: the first agent's first action chooses between a matrix that
-    pays 7 for everything, and one that pays 0, 1, 1 or 8. A sum of the agents' values (VDN) cannot
-    hold the second, and takes 7; a monotone mixture that knows the state (QMIX) finds 8."""
+    """Two-step game (Rashid et al. 2018, section 6): the first agent's first action selects a
+    matrix that always pays 7, or one with 0, 1, 1 and 8. A sum of the agents' values (VDN) cannot
+    represent the second, and settles for 7; a monotone state-dependent mixture (QMIX) finds 8."""
 
     optimum = 8.0
     payoff = (((7.0, 7.0), (7.0, 7.0)), ((0.0, 1.0), (1.0, 8.0)))
@@ -141,10 +142,10 @@ class TwoStep(TeamGame):
 
 
 class Landmarks(TeamGame):
-    """Two agents on a line, from -0.1 and 0.1, cover the landmarks -1 and 1: four steps, each of at
-    most `reach` for an action in [-1, 1], and a reward of minus the distance from either landmark
-    to who is nearest. Each has to take the one on its own
-    side: at full speed the distances are 0.65, 0.4, 0.15 and 0, and -2.4 is all that is lost."""
+    """Two agents on a line, starting at -0.1 and 0.1, must cover the landmarks -1 and 1 in four
+    steps. An action in [-1, 1] moves an agent by at most `reach`. The reward is minus the sum over
+    landmarks of the distance to the nearest agent. Each agent should take the landmark on its side:
+    at full speed the distances are 0.65, 0.4, 0.15 and 0, which gives the optimum -2.4."""
 
     optimum = -2.4
     reach = 0.25
@@ -168,14 +169,14 @@ class Landmarks(TeamGame):
         return self._after(reward, self.place == 4)
 
     def state(self) -> Array:
-        """Where both are."""
+        """Return the positions of both agents."""
         return self.at.astype(np.float32)
 
 
 class Leaving(TeamGame):
-    """Both agents are paid 1 for each of three steps, whatever they do, but the second is paid 2
-    for its first step, and leaves with it. With a discount g the first's return is 1 + g + g^2, the
-    second's 2, and the mean of both 1.5 + 0.5 (g + g^2)."""
+    """Regardless of actions, the first agent receives 1 in each of three steps; the second receives
+    2 in its first step and then leaves. With a discount g, the first's return is 1 + g + g^2, the
+    second's 2, and their mean 1.5 + 0.5 (g + g^2)."""
 
     def __init__(self) -> None:
         super().__init__(2, 2, 4)
@@ -196,8 +197,8 @@ class Leaving(TeamGame):
 
 
 class Endless(TeamGame):
-    """Two agents are paid 1 in every step, and a limit cuts the game after three: with a discount g
-    it is worth 1 / (1 - g) to each, since it would have gone on."""
+    """Two agents receive 1 in every step, and a limit truncates the game after three. With a
+    discount g its value is 1 / (1 - g) for each, since it would have continued."""
 
     optimum = 3.0
 

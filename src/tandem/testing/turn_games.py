@@ -1,5 +1,5 @@
-"""Games of two players who move in turn, whose right play is known, with PettingZoo's AEC interface
-(but they need no PettingZoo). Who wins is paid 1, the other -1; a draw pays nothing."""
+"""Two-player turn-based games with known optimal play and PettingZoo's AEC interface (PettingZoo is
+not required). The winner receives 1, the loser -1; a draw pays 0."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tandem.types import Array, Info
 
 
 class TurnGame:
-    """What these have in common: both players see all of the game, each from its own side, with a
-    mask of the moves that the one whose turn it is may make. An illegal move is a ValueError."""
+    """Base class: both players observe the whole game from their own side, with a mask of the
+    current player's valid moves. An invalid move raises ValueError."""
 
     metadata: ClassVar[dict[str, object]] = {"render_modes": [], "is_parallelizable": False}
     render_mode = None
@@ -44,7 +44,7 @@ class TurnGame:
         self.begin()
 
     def step(self, action: Array) -> None:
-        """The move of the player whose turn it is; None where its game is over: then it leaves."""
+        """Make the current player's move; None, after the end of its game, removes the player."""
         player = self.agent_selection
         index = self.possible_agents.index(player)
         self.agent_selection = self.possible_agents[1 - index]
@@ -83,28 +83,28 @@ class TurnGame:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no resources."""
 
     def begin(self) -> None:
-        """Set up."""
+        """Set up a new game."""
         raise NotImplementedError
 
     def allowed(self) -> Array:
-        """A 1 for each move that may be made now."""
+        """Return a mask with 1 for each valid move."""
         raise NotImplementedError
 
     def play(self, player: int, action: int) -> float | None:
-        """Make a move. What it pays to who made it, where it ends the game; else None."""
+        """Make a move. Return the player's reward if it ends the game, else None."""
         raise NotImplementedError
 
     def board(self, player: int) -> Array:
-        """What a player sees, float32."""
+        """Return a player's observation, float32."""
         raise NotImplementedError
 
 
 class TicTacToe(TurnGame):
-    """Three in a row on nine squares: a draw between those who make no mistake. A player sees its
-    own marks [9], then those of the other [9]."""
+    """Tic-tac-toe: a draw under optimal play. A player observes its own marks [9], then the
+    opponent's [9]."""
 
     lines = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
 
@@ -129,9 +129,10 @@ class TicTacToe(TurnGame):
 
 
 class Nim(TurnGame):
-    """One heap, from which one to three are taken in turn; who takes the last one wins. Who leaves
-    a multiple of four wins: taking `heap % 4` is the only good move, and there is none where that
-    is 0 (Bouton 1901 has the theory for more heaps). A player sees the heap, one-hot."""
+    """Nim with one heap: players take one to three objects in turn, and the one who takes the last
+    wins. Leaving a multiple of four wins, so `heap % 4` is the only winning move, and there is none
+    if that is 0 (Bouton 1901 has the theory for more heaps). A player observes the heap, one-hot.
+    """
 
     def __init__(self, heap: int = 10) -> None:
         self.full = heap
@@ -152,5 +153,5 @@ class Nim(TurnGame):
 
 
 def tictactoe() -> Versus:
-    """tandem/TicTacToe-v0: against a random player, unless a run brings opponents."""
+    """Make tandem/TicTacToe-v0, against a random player unless a run provides opponents."""
     return Versus(TicTacToe())

@@ -1,4 +1,4 @@
-"""Checks of a vector of environments before anything is trained in it."""
+"""Checks of a vector environment before training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tandem.types import EnvKwargs
 def check_vector(
     source: VectorSource, steps: int, seed: int, kwargs: EnvKwargs | None = None
 ) -> Iterator[Finding]:
-    """As `env_checker.check`, of a user's vector. An object is reset, and left open."""
+    """Check a user's vector, as `env_checker.check` does. An object is reset, and left open."""
     n = int((kwargs or {}).get("num_envs", 8)) if source.is_sized else None
     try:
         envs = source.environments(n, seed, kwargs)
