@@ -46,7 +46,7 @@ class Played(NamedTuple):
 
 
 class EvaluationStopped(BaseException):
-    """Request to stop an evaluation early. Like Ctrl-C, this is not an error."""
+    """Raised when an evaluation is stopped early. Like KeyboardInterrupt, it is not an error."""
 
 
 def side_by_side(env: EnvLike, number: object = "auto") -> int:

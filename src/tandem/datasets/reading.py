@@ -53,7 +53,7 @@ class Episode:
 
     @property
     def ended(self) -> str:
-        """How the episode ended: "terminated", "truncated", or "" if the data set stops earlier."""
+        """End of the episode: "terminated", "truncated", or "" if the data set stops earlier."""
         if len(self) and self.terminations[-1]:
             return "terminated"
         return "truncated" if len(self) and self.truncations[-1] else ""

@@ -220,7 +220,7 @@ def vectorize(
     """Make n environments that are stepped together.
 
     Args:
-        env: As for `make`, or a vector environment, which ignores `mode`.
+        env: As for `make`, or the `VectorSource` of a user's vector, which ignores `mode`.
         n: Number of environments.
         seed: Seed of the run.
         mode: "native" uses the environment's vector entry point, "plain" steps n environments one
