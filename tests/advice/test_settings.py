@@ -77,8 +77,8 @@ FLIPS = {"hindsight": "final", "env": lambda num_envs: SyncVectorEnv([BitFlip] *
     ("MAT.sources", "mat", OWN, "leave network out", {"network": None}),
     ("MAT.sources", "mat", OWN, "use mappo", {"algorithm": "mappo", "centralized": False}),
     ("OnSequences.roles", "impala", {"recurrent": 8, "shared": False}),
-    ("remembering.py:check", "dqn", {"env": BitFlip, "hindsight": "final", "recurrent": 8}),
-    ("remembering.py:check 2", "td3", {"env": BOX, "action_noise": "ou", "recurrent": 8}),
+    ("recurrent_replay.py:check", "dqn", {"env": BitFlip, "hindsight": "final", "recurrent": 8}),
+    ("recurrent_replay.py:check 2", "td3", {"env": BOX, "action_noise": "ou", "recurrent": 8}),
     ("DQN.check", "dqn", {"values": "implicit", "recurrent": 8}, {"values": "quantile"}),
     ("CrossQ.check", "crossq", NORMS, "leave weight_norm out", {"weight_norm": False}),
     ("asynchronous.py:refuse_statistics", "a3c", {"learners": 2, "normalize_rewards": True}),
@@ -258,7 +258,7 @@ UNEVEN_STEPS = {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}
     ("gsde.py:check 2", "ppo", PENDULUM | {"action_noise": "gsde", "policy": "beta"}),
     ("gsde.py:refuse 2", "sac", PENDULUM | {"noisy": "factorised", "action_noise": "gsde"}),
     ("gsde.py:check", "sac", {"action_noise": "gsde"}),
-    ("remembering.py:check_sequence", "qmix", TEAM | {"recurrent": 8, "sequence": 0}),
+    ("recurrent_replay.py:check_sequence", "qmix", TEAM | {"recurrent": 8, "sequence": 0}),
     ("MAPPO.roles", "mappo", TEAM | {"normalize_rewards": True}),
 )
 def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(row: Any) -> None:

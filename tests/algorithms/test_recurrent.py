@@ -10,7 +10,7 @@ import torch
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.algorithms.remembering import Unrolled
+from tandem.algorithms.recurrent_replay import Unrolled
 from tandem.backends.sharding import divides, shard, spread
 from tandem.collect.trained_agent import Agent
 from tandem.envs import factory

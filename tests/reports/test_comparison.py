@@ -151,6 +151,7 @@ def test_it_says_when_seeds_are_too_few(tmp_path: Path, runs, notes, interval) -
         assert re.search(said, note), note
     better = found.improvements["PPO", "DQN"]
     assert better.value == 1.0 and np.isfinite(better.low) == interval
+    assert ("95 % intervals" in str(found)) == interval
     assert found.verdict("PPO", "DQN") == ("too few runs to tell" if notes else "PPO is better")
     shown = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert shown["improvements"][0]["probability"] == ([1.0] * 3 if interval else [1.0, None, None])

@@ -281,7 +281,8 @@ class Call(NamedTuple):
 
 class Algorithm(ABC):
     """Base class of algorithms, one per paper. `needs` names the training data: "transitions" from
-    a replay buffer, whole "rollouts", used once, or "sequences" of steps, new and replayed."""
+    a replay buffer, whole "rollouts", discarded after their epochs, or "sequences" of steps, new
+    and replayed. Subclasses have `__init__(backend, networks, observation, action, settings)`."""
 
     Settings: ClassVar[type[Settings]]
     settings: Any  # an instance of Settings
@@ -318,7 +319,7 @@ class Algorithm(ABC):
     @classmethod
     @abstractmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        """Raise SpaceError for spaces that this algorithm does not support."""
+        """Raise SpaceError or SettingError for spaces and settings that it does not support."""
 
     @classmethod
     @abstractmethod

@@ -116,7 +116,7 @@ class CrossQ(SAC):
         next_value = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = (q[:rows] for q in both)
-        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def update(self, b: Batch) -> Update:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tandem import ops
-from tandem.algorithms import base, critics, gsde, priorities, remembering
+from tandem.algorithms import base, critics, gsde, priorities, recurrent_replay
 from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
@@ -17,7 +17,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 
 @dataclass(frozen=True)
-class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
+class DDPGSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
     """Settings of DDPG."""
 
     steps: int = default(1_000_000, PAPER)
@@ -70,7 +70,7 @@ class DDPG(Deterministic):
         self.q, self.q_target = backend.pair("q", networks["q"])
         self.critic_optimizer = self._make_optimizer("critic", [self.q])
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
-        self.begin_memories(action, self.critics)
+        self.begin_states(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
         now, next_ = self.views(b)
@@ -79,7 +79,7 @@ class DDPG(Deterministic):
         reward, discount, next_q = self.over_n_steps(b, b.reward, next_q)
         y = ops.of(b.reward).stop_gradient(reward + discount * next_q)
         q = now(self.q, b.obs, b.action)[..., 0]
-        return (q - y) ** 2, {"q": q, **priorities.erring(self.settings, q - y)}
+        return (q - y) ** 2, {"q": q, **priorities.mean_error(self.settings, q - y)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         now, _ = self.views(b)

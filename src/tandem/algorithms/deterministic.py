@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, remembering
+from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, recurrent_replay
 from tandem.algorithms.base import Forward, Network
-from tandem.algorithms.remembering import View
+from tandem.algorithms.recurrent_replay import View
 from tandem.errors import SettingError
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic
@@ -35,7 +35,7 @@ def action_noise() -> Any:
     )
 
 
-class Deterministic(remembering.RecurrentReplayAlgorithm):
+class Deterministic(recurrent_replay.RecurrentReplayAlgorithm):
     """Actions in [-1, 1] with exploration noise, and the critics named in `critics`.
     `settings.exploration` is the standard deviation of the noise, or of the driving noise of an
     Ornstein-Uhlenbeck process."""
@@ -60,7 +60,7 @@ class Deterministic(remembering.RecurrentReplayAlgorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        remembering.check(settings)
+        recurrent_replay.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
                 f"exploration={settings.exploration} is not supported with action_noise='gsde'.",

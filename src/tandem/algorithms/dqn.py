@@ -22,10 +22,10 @@ from tandem.algorithms import (
     bodies,
     critics,
     recurrent_batches,
-    remembering,
+    recurrent_replay,
 )
 from tandem.algorithms.base import Backend, Call, Forward, Network
-from tandem.algorithms.remembering import View
+from tandem.algorithms.recurrent_replay import View
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
@@ -51,7 +51,7 @@ IMPLICIT = Needs(values="implicit")
 
 
 @dataclass(frozen=True)
-class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
+class DQNSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
     """Settings of DQN."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")
@@ -187,7 +187,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         return settled
 
 
-class DQN(remembering.RecurrentReplayAlgorithm):
+class DQN(recurrent_replay.RecurrentReplayAlgorithm):
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
@@ -206,7 +206,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         backend.pairs = settings.batch_size * self.values.pairs
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = self._make_optimizer("q", [self.q])
-        self.begin_memories(action)
+        self.begin_states(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> None:
@@ -214,7 +214,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         critics.check_values(settings)
         if settings.munchausen:
             _check_munchausen(settings)
-        remembering.check(settings)
+        recurrent_replay.check(settings)
         if settings.values == "implicit" and settings.recurrent:
             raise SettingError(
                 f"values='implicit' is not supported with recurrent={settings.recurrent}.",
@@ -257,37 +257,38 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Return the loss and "error" of each row, [B]. With scalar values the loss is the Huber
-        loss of Q(s, a) - y, y = r + discount * Q_target(s', a'). a' is the best action by Q with
-        `double` (van Hasselt et al. 2016, eq. 4), else by Q_target. Losses of distributions:
-        `math.action_values`."""
+        """Return the loss and "error" of each row, [B]. With scalar values error = y - Q(s, a) for
+        y = r + discount * Q_target(s', a'), and the loss is error^2 / 2, or |error| - 1/2 beyond 1
+        (Huber). a' is the best action by Q with `double` (van Hasselt et al. 2016, eq. 4), else by
+        Q_target. Losses of distributions: `cross_entropy` and `quantile_huber` in
+        `math.value_distributions`."""
         values, s = self.values, self.settings
         now, next_ = self.views(b)  # networks at the states, and at the next states
         fraction, next_fraction = b.noise or (None, None)
         out = now(self.q, values.entering(b.obs, fraction))
-        next_out = next_(self.target, values.entering(b.next_obs, next_fraction))
+        target_out = next_(self.target, values.entering(b.next_obs, next_fraction))
         reward, policy = b.reward, None
         if s.double:
-            next_q = self._allowed(next_, self.q, b.next_obs, training=False)
+            selector = self._allowed(next_, self.q, b.next_obs, training=False)
         elif next_fraction is None:
             # an invalid action cannot be the maximum
-            next_q = masked(values.part(next_out), b.next_obs, self.action)
+            selector = masked(values.part(target_out), b.next_obs, self.action)
         else:
-            next_q = self._allowed(next_, self.target, b.next_obs)
+            selector = self._allowed(next_, self.target, b.next_obs)
         if s.munchausen:
             reward, policy = munchausen(
                 self._allowed(now, self.target, b.obs),
                 b.action,
                 b.reward,
                 b.discount,
-                next_q,
+                selector,
                 s.munchausen_alpha,
                 s.munchausen_temperature,
                 s.munchausen_clip,
             )
-        reward, discount, next_out, next_q = self.over_n_steps(b, reward, next_out, next_q)
+        reward, discount, target_out, selector = self.over_n_steps(b, reward, target_out, selector)
         loss, error = values.loss(
-            out, b.action, reward, discount, next_out, next_q, policy, fraction=fraction
+            out, b.action, reward, discount, target_out, selector, policy, fraction=fraction
         )
         return loss, {"error": error}
 
@@ -309,6 +310,7 @@ class DQN(remembering.RecurrentReplayAlgorithm):
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )
+        # "tau" is 0 unless a copy is due: see `base.copies`
         self.backend.soft_update(self.q, self.target, s["tau"], seldom=True)
         return Update({"loss": loss}, self.priority(b, aux))
 

@@ -197,7 +197,7 @@ class MADDPG(base.Algorithm):
         values = self.values(self.qs, b.obs, self.alike(self.taken(b)), teams.active(b.obs))
         loss = sum((q - y) ** 2 for q in values)
         errors = (teams.mean(xp.abs(q - y), b.obs) for q in values)
-        aux = {"q": xp.mean(values[0], -1), **priorities.erring(self.settings, *errors)}
+        aux = {"q": xp.mean(values[0], -1), **priorities.mean_error(self.settings, *errors)}
         return xp.mean(teams.active(b.obs) * loss, -1), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5

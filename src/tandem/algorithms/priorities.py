@@ -47,7 +47,7 @@ class PrioritySettings:
     priority_beta: Schedule = beta()
 
 
-def erring(settings: Any, *errors: Array) -> dict[str, Array]:
+def mean_error(settings: Any, *errors: Array) -> dict[str, Array]:
     """Return auxiliary outputs of a critic loss for prioritized replay: "error", the mean absolute
     error over the critics [B]. Empty if replay is uniform."""
     if not settings.prioritized:

@@ -18,10 +18,10 @@ from tandem.algorithms import (
     gsde,
     name_of,
     priorities,
-    remembering,
+    recurrent_replay,
 )
 from tandem.algorithms.base import Backend, Call, Network
-from tandem.algorithms.remembering import View
+from tandem.algorithms.recurrent_replay import View
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -40,7 +40,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # SB3's gSDE: initial log_std, and clipping threshol
 
 
 @dataclass(frozen=True)
-class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
+class SoftSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
     """Settings of all soft actor-critics."""
 
     steps: int = default(1_000_000, PAPER)
@@ -81,7 +81,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
         needs=Needs(action_noise="gsde"),
     )
 
-    values = "scalar"  # output of the critics
+    values = "scalar"  # output of the critics, unless `critics.CriticSettings` makes it a setting
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class SACSettings(critics.CriticSettings, TargetSettings):
     """Settings of SAC."""
 
 
-class SAC(remembering.RecurrentReplayAlgorithm):
+class SAC(recurrent_replay.RecurrentReplayAlgorithm):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
@@ -141,7 +141,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )
-        self.begin_memories(action, self.critic_names(settings))
+        self.begin_states(action, self.critic_names(settings))
 
     def make_critics(self, networks: dict[str, Source]) -> None:
         """Create the critics and their targets."""
@@ -178,7 +178,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         """Raise an error for unsupported combinations: gSDE with actions that are not a Box,
         n-step returns with recurrent networks, invalid settings of critics or replay."""
         critics.check_values(settings)
-        remembering.check(settings)
+        recurrent_replay.check(settings)
         if settings.recurrent and settings.n_step > 1:
             raise SettingError(
                 f"n_step={settings.n_step} is not supported with recurrent={settings.recurrent}.",
@@ -250,7 +250,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         )
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = self.value(self.qs, now, b.obs, b.action)
-        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def categorical_loss(
@@ -268,7 +268,7 @@ class SAC(remembering.RecurrentReplayAlgorithm):
         cost = ops.of(b.reward).exp(self.log_alpha()) * log_prob
         target = self.values.soft_target(later, self.soft_reward(b), b.discount, cost, policy)
         losses = [cross_entropy(logits, target) for logits in own]
-        errors = priorities.erring(self.settings, *losses)
+        errors = priorities.mean_error(self.settings, *losses)
         return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

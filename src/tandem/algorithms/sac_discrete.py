@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, bodies, critics, priorities
-from tandem.algorithms.remembering import View
+from tandem.algorithms.recurrent_replay import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Categorical, Distribution
@@ -73,7 +73,7 @@ class DiscreteSAC(SAC):
         next_value = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
         q1, q2 = (xp.take(now(q, b.obs), b.action) for q in self.qs)
-        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12

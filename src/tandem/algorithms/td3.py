@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, critics, gsde, priorities, remembering
+from tandem.algorithms import base, critics, gsde, priorities, recurrent_replay
 from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Needs, Schedule, Search, default, setting
@@ -21,7 +21,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
+class TD3Settings(recurrent_replay.MemorySettings, base.TransitionSettings):
     """Settings of TD3."""
 
     steps: int = default(1_000_000, PAPER)
@@ -86,7 +86,7 @@ class TD3(Deterministic):
         )
         self.critic_optimizer = self._make_optimizer("critic", list(self.qs))
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
-        self.begin_memories(action, self.critics)
+        self.begin_states(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
         xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)
@@ -97,7 +97,7 @@ class TD3(Deterministic):
         reward, discount, next_q = self.over_n_steps(b, b.reward, xp.minimum(q1, q2))
         y = xp.stop_gradient(reward + discount * next_q)  # eq. 10
         q1, q2 = (now(q, b.obs, b.action)[..., 0] for q in self.qs)
-        aux = {"q": q1, **priorities.erring(s, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.mean_error(s, q1 - y, q2 - y)}
         return (q1 - y) ** 2 + (q2 - y) ** 2, aux
 
     def actor_loss(

@@ -77,7 +77,7 @@ class TQC(SAC):
         own = self.outputs(self.qs, now, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
         means = [xp.mean(q, -1) for q in own]
-        errors = priorities.erring(s, *(mean - xp.mean(y, -1) for mean in means))
+        errors = priorities.mean_error(s, *(mean - xp.mean(y, -1) for mean in means))
         return sum(losses) / (s.critics * s.quantiles), {"q": means[0], **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12

@@ -19,7 +19,7 @@ from tandem.algorithms import (
     normalized,
     priorities,
     recurrent_batches,
-    remembering,
+    recurrent_replay,
     teams,
 )
 from tandem.algorithms.base import Backend, Call, Forward, Network
@@ -36,7 +36,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(remembering.RecurrentReplaySettings, PrioritySettings, base.ReplaySettings):
+class VDNSettings(recurrent_replay.RecurrentReplaySettings, PrioritySettings, base.ReplaySettings):
     """Settings of VDN."""
 
     steps: int = default(1_000_000)
@@ -108,7 +108,7 @@ class VDN(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: VDNSettings) -> None:
         teams.check_replay(settings)
         teams.check(name_of(cls), observation, action, "multidiscrete")
-        remembering.check_sequence(settings)
+        recurrent_replay.check_sequence(settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -144,7 +144,7 @@ class VDN(base.Algorithm):
         best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))
         chosen = xp.take(q, b.action)
         loss, error = self.loss_of(b, self.errors(b, best, chosen))
-        return loss, {"q": xp.mean(chosen, -1), **priorities.erring(self.settings, error)}
+        return loss, {"q": xp.mean(chosen, -1), **priorities.mean_error(self.settings, error)}
 
     def memory_before(self, network: Network, b: Batch) -> Tree:
         """Return a network's recurrent state before the steps with a loss, as `values` takes it."""

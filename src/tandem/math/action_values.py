@@ -119,7 +119,7 @@ class ScalarValues(ActionValues):
 
 
 @dataclass(frozen=True)
-class DistributedValues(ActionValues):
+class DistributionalValues(ActionValues):
     """A distribution of returns per choice, from `count` numbers each, ordered by choice."""
 
     count: int
@@ -144,11 +144,11 @@ class DistributedValues(ActionValues):
         fraction: Array = None,
     ) -> tuple[Array, Array]:
         now, then = self.of_action(out, action), self.of_next(after, selector, policy)
-        loss = self._distance(now, reward[..., None], discount[..., None], then, fraction)
+        loss = self._td_loss(now, reward[..., None], discount[..., None], then, fraction)
         return loss, loss  # used as priority, as in Hessel et al. 2018, section 3
 
     @abstractmethod
-    def _distance(
+    def _td_loss(
         self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
     ) -> Array:
         """Return the loss [...] of the current output for a choice [..., count], from reward and
@@ -156,7 +156,7 @@ class DistributedValues(ActionValues):
 
 
 @dataclass(frozen=True)
-class CategoricalValues(DistributedValues):
+class CategoricalValues(DistributionalValues):
     """Distributions of returns, as probabilities of `count` atoms from `low` to `high` (Bellemare
     et al. 2017, arXiv:1707.06887): their logits, ordered by choice; cross-entropy with the
     projected target."""
@@ -220,7 +220,7 @@ class CategoricalValues(DistributedValues):
         )
         return xp.stop_gradient(target)
 
-    def _distance(
+    def _td_loss(
         self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
     ) -> Array:
         xp, support = ops.of(now), self.support
@@ -231,13 +231,13 @@ class CategoricalValues(DistributedValues):
 
 
 @dataclass(frozen=True)
-class RegressedValues(DistributedValues):
+class RegressedValues(DistributionalValues):
     """Distributions of returns, as quantiles: quantile regression with Huber's loss, linear beyond
     `kappa`."""
 
     kappa: float = 1.0
 
-    def _distance(
+    def _td_loss(
         self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
     ) -> Array:
         target = ops.of(now).stop_gradient(reward + discount * then)

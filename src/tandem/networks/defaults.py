@@ -104,7 +104,7 @@ class Role:
             features = self.features or width(self.body)
             return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
-            return (remembering(self, self.body, width(self.body)),)
+            return (recurrent_layer(self, self.body, width(self.body)),)
         return self.body + fit(self.head, width(self.body))
 
 
@@ -124,7 +124,7 @@ def fit(head: Plan, features: int) -> Plan:
     return tuple(fitted)
 
 
-def remembering(of: Role | CustomNetwork, body: Plan, features: int) -> Recurrent:
+def recurrent_layer(of: Role | CustomNetwork, body: Plan, features: int) -> Recurrent:
     """Return a network of feature extractor, recurrent layer for its `features` outputs, and
     head."""
     action = of.inputs["action"].width if "action" in of.inputs else 0

@@ -13,7 +13,14 @@ from keras import layers
 
 from tandem.errors import NetworkError, brief
 from tandem.networks import plan as p
-from tandem.networks.defaults import CustomNetwork, apart, example, fit, remembering, whole_streams
+from tandem.networks.defaults import (
+    CustomNetwork,
+    apart,
+    example,
+    fit,
+    recurrent_layer,
+    whole_streams,
+)
 from tandem.networks.implicit import quantile_network
 from tandem.networks.keras_layers import (
     Cell,
@@ -164,7 +171,7 @@ def _with_memory(
     source: CustomNetwork, body: keras.Layer, features: int, known: Recognized | None
 ) -> Completed:
     """Add tandem's recurrent layer to the features, and tandem's head to its states."""
-    layer = remembering(source, () if known is None else known[0], features)
+    layer = recurrent_layer(source, () if known is None else known[0], features)
     head, variables = build(layer.head, keras.Input((layer.seen,)))
     rng, cell = np.random.default_rng(source.seed), Cell(layer.cell)
     cell.build({"x": (None, features), "state": (None, layer.cell.size), "start": (None,)})

@@ -11,7 +11,14 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import CustomNetwork, apart, example, fit, remembering, whole_streams
+from tandem.networks.defaults import (
+    CustomNetwork,
+    apart,
+    example,
+    fit,
+    recurrent_layer,
+    whole_streams,
+)
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Layer, Plan, init
 from tandem.networks.torch_layers import (
@@ -141,7 +148,7 @@ def _with_memory(
 ) -> tuple[nn.Module, Plan | None]:
     """Return the custom feature extractor with tandem's recurrent layer and head, and the whole
     plan if the feature extractor's is known."""
-    layer = remembering(source, known or (), features)
+    layer = recurrent_layer(source, known or (), features)
     rng = np.random.default_rng(source.seed)
     module = TorchRecurrent(
         nn.Sequential(*chain(body)) if known is not None else body,

@@ -1,5 +1,6 @@
-"""A replay buffer of whole sequences: `steps` steps of one environment each, with the observation
-after them. Each image of a stack is stored once."""
+"""A replay buffer of whole sequences, for algorithms that learn from "sequences" (ACER): `steps`
+steps of one environment each, with the observation after them. Recurrent DQN, SAC and TD3 sample
+sequences from `buffer.Ring` instead. Each image of a stack is stored once."""
 
 from __future__ import annotations
 

@@ -88,7 +88,8 @@ class Comparison:
                 for (x, y), found in self.improvements.items()
             ]
             lines += ["", *_columns([("", "probability of improvement", ""), *pairs])]
-        lines += ["", f"[95 % intervals of {self.samples:,} stratified bootstrap resamples]"]
+        if any(x.low == x.low for each in self.metrics.values() for x in each.values()):
+            lines += ["", f"[95 % intervals of {self.samples:,} stratified bootstrap resamples]"]
         return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
 
     @property

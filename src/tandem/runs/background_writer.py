@@ -61,7 +61,7 @@ class BackgroundWriter:
             path, data = Path(path).absolute(), _copied(data)
             begun = None
             if checkpoint.parted(groups)[0]:
-                begun = checkpoint.steps(path, data, groups)
+                begun = checkpoint.write_steps(path, data, groups)
                 next(begun)
             old = self._waiting.get(slot)
             self.skipped += old is not None

@@ -80,13 +80,13 @@ def write(
     groups: Groups,
     begun: Iterable[None] | None = None,
 ) -> None:
-    """Write a checkpoint atomically. `begun`: its `steps` generator, after the first step. Raises
-    CheckpointError if the disk rejects the file."""
-    for _ in steps(path, data, groups) if begun is None else begun:
+    """Write a checkpoint atomically. `begun`: its `write_steps` generator, after the first step.
+    Raises CheckpointError if the disk rejects the file."""
+    for _ in write_steps(path, data, groups) if begun is None else begun:
         pass
 
 
-def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, None]:
+def write_steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, None]:
     """Write a checkpoint in two steps: `LIVE` groups before the yield, since their arrays change
     when training continues, and the others after it. Closing the generator in between leaves no
     file."""

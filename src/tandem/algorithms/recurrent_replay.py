@@ -164,18 +164,18 @@ class RecurrentReplayAlgorithm(base.Algorithm):
     """An algorithm that learns from transitions, or with `settings.recurrent` from sequences of
     steps. Its losses evaluate networks through `views`, which hides the difference."""
 
-    remembering: tuple[str, ...] = ()  # roles with a recurrent state
+    recurrent_roles: tuple[str, ...] = ()  # roles with a recurrent state
 
-    def begin_memories(self, action: Leaf, critics: tuple[str, ...] = ()) -> None:
+    def begin_states(self, action: Leaf, critics: tuple[str, ...] = ()) -> None:
         """Set up recurrent states, after the networks are created. critics: the roles that do not
         act."""
-        s, self._judged = self.settings, action.kind == "box"
+        s, self._takes_actions = self.settings, action.kind == "box"
         if not s.recurrent:
             return
         self._state_leaf = state_leaf(s)
         self.sequence = s.sequence
         self.backend.time_first = True
-        self.remembering = (*self.acting, *critics)
+        self.recurrent_roles = (*self.acting, *critics)
         if s.start_state == "stored" and critics:
             self.preparing = critics  # type: ignore[misc]
             self.memory = {role: memories.begin(s, s.envs) for role in critics}
@@ -223,13 +223,13 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         return eta * xp.sort(size)[:, -1] + (1.0 - eta) * mean
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
-        return {f"{role}_state": self._state_leaf for role in self.remembering}
+        return {f"{role}_state": self._state_leaf for role in self.recurrent_roles}
 
     def remembered(self, t: Trajectory, networks: dict[str, Forward]) -> dict[str, Array]:
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
         start, states = recurrent_batches.starts(t), {}
         for role, first in self.memory.items() if isinstance(self.memory, dict) else ():
-            beside = {"action": action} if self._judged else {}
+            beside = {"action": action} if self._takes_actions else {}
             _, after = recurrent_batches.follow(networks[role], obs, first, start, **beside)
             before = np.concatenate([first[None], after[:-1]])
             states[f"{role}_state"] = np.where(start[..., None] > 0, np.float32(0), before)
