@@ -154,7 +154,7 @@ def sizes() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         agent = train(made(batch=9), 2)
-    found["lowered"] = [str(w.message) for w in said if "divide" in str(w.message)]
+    found["lowered"] = [str(w.message) for w in said if "divisible" in str(w.message)]
     agent.distributed_training(12, agent.optimizer, strategy, 1, pool_network=False, p=0)
     found["first"] = agent._assembly.arguments.minibatch
     agent.distributed_training(agent.optimizer, strategy, 1, p=0)
