@@ -44,9 +44,13 @@ def run(
     assert parent.stdin is not None
     parent.stdin.write((json.dumps([*map(str, files), *command]) + "\n").encode())
     pid = _answer(parent, None)
-    if (answer := _answer(parent, timeout)) is None:
-        os.killpg(pid, signal.SIGKILL)
-        answer = [None, _answer(parent, None)[1]]
+    answer = None
+    try:
+        answer = _answer(parent, timeout)
+    finally:  # also if pytest's own timeout raises: the next snippet must not read this answer
+        if answer is None:
+            os.killpg(pid, signal.SIGKILL)
+            answer = [None, _answer(parent, None)[1]]
     seconds[parent] += answer[1]
     return answer[0]
 

@@ -31,6 +31,7 @@ def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
     """Runs the blocks of pages in one process, with Keras on JAX; what became of each."""
     command = [sys.executable, "-m", "tests.pages", str(folder), *(str(ROOT / n) for n in names)]
     env = {**os.environ, **ONE_THREAD, **ON_CPU, **ALONE, **QUIET, "KERAS_BACKEND": "jax"}
+    env.pop("COLUMNS", None)  # tables would be wrapped to it
     env["JAX_NUM_CPU_DEVICES"] = "2"  # one process runs all pages: they are there for devices.md
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     if whole:

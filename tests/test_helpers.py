@@ -1,3 +1,4 @@
+import signal
 import time
 
 import pytest
@@ -50,3 +51,18 @@ def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
         run_python(code, timeout=2.0)
     assert time.monotonic() - began < 20
     assert gone([int(note.read_text(encoding="utf-8"))])
+
+
+def test_a_snippet_after_one_that_was_interrupted_gets_its_own_answer() -> None:
+    def raises(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, raises)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)  # as pytest's timeout does
+        with pytest.raises(TimeoutError):
+            run_python("import time; time.sleep(60)", engine="torch")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert run_python("print(7)", engine="torch") == [7]
