@@ -22,7 +22,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 SEEDS = 5
 EPISODES = 1000
 CRITERION = 475.0  # the mean of ten episodes, as in the examples
-EVERY, SAMPLES, NOISE = 50, 8, 0.1  # adabatch: mini-batches between calls; of a measurement; target
+EVERY, SAMPLES, NOISE = 50, 8, 0.1  # adabatch: minibatches between calls; of a measurement; target
 BOUNDS = {"min": 16, "max": 256}
 Data = dict[str, Any]
 
@@ -61,7 +61,7 @@ VARIANTS: dict[str, Callable[[], tuple[Any, Callable[..., None], Data]]] = {
     "PPO_pr, adjust_window_size": lambda: ppo(True),
     "PPO_pr, all is kept": lambda: ppo(False),
     "DQN, adabatch": lambda: dqn(True),
-    "DQN, 64 a mini-batch": lambda: dqn(False),
+    "DQN, 64 a minibatch": lambda: dqn(False),
 }
 
 
@@ -147,7 +147,7 @@ def table(runs: list[Data]) -> str:
         f"episodes is {CRITERION:g} (`python -m benchmarks.adaptive`).",
         "",
         "| | solved | environment steps (median) | each seed | updates (median) "
-        "| seconds (median) | final mini-batch size | final pool size |",
+        "| seconds (median) | final minibatch size | final pool size |",
         "|---|--:|--:|---|--:|--:|---|---|",
     ]
     for name in VARIANTS:
@@ -168,7 +168,7 @@ def table(runs: list[Data]) -> str:
     commits = ", ".join(dict.fromkeys(run["commit"] for run in runs))
     lines += [
         "",
-        f"adabatch runs every {EVERY} mini-batches with {SAMPLES} gradients, "
+        f"adabatch runs every {EVERY} minibatches with {SAMPLES} gradients, "
         f"target_noise={NOISE:g} and batch sizes from {BOUNDS['min']} to {BOUNDS['max']}. Learning "
         "curves: [adaptive.png](curves/adaptive.png). Written "
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commits}.",

@@ -90,7 +90,7 @@ def _updates(job: Job, device: str, seconds: float) -> float:
 
 
 def _frames(job: Job, device: str, seconds: float) -> float:
-    """Frames of which PPO learns with the Nature CNN: 1,024 a block, 4 epochs in mini-batches of
+    """Frames of which PPO learns with the Nature CNN: 1,024 a block, 4 epochs in minibatches of
     256. Without games, which the processor plays."""
     from tandem.spaces import Leaf
     from tandem.testing import fakes

@@ -401,7 +401,7 @@ def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err
-    assert "Stopped by SIGINT and saved. To go on:\n  tandem train --resume many\n" in out
+    assert "Stopped by SIGINT and saved. To resume:\n  tandem train --resume many\n" in out
     assert "Stopped by" not in err and "run: many" not in err, "what a run prints"
     again = begun("train --resume many --stop-at 1 --quiet", tmp_path)
     out, err = again.communicate(timeout=60)

@@ -125,7 +125,7 @@ def hooked(hooks: bool = True, workers: int = 2) -> None:
 
 
 def own_loop(times: int = 1, outside: bool = False) -> None:
-    """A loop that hands each mini-batch over so many times; or anything else, by itself."""
+    """A loop that hands each minibatch over so many times; or anything else, by itself."""
     agent: Any = SimpleNamespace()
     loop = CustomLoop(agent, 1.0, False)
 
@@ -145,7 +145,7 @@ def own_loop(times: int = 1, outside: bool = False) -> None:
     ("Rounds._agree", round_of, {"other": 2}, "restart all workers", {"other": 0}),
     ("check_workers", hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False}),
     ("check_workers", hooked, {}, "with a MirroredStrategy", {"workers": 1}),
-    ("CustomLoop.__call__", own_loop, {"times": 2}, "once per mini-batch", {"times": 1}),
+    ("CustomLoop.__call__", own_loop, {"times": 2}, "once per minibatch", {"times": 1}),
     ("CustomLoop.step", own_loop, {"outside": True}, "for inputs in", {"outside": False}),
 )
 def test_agents_of_several_workers(row: Any) -> None:

@@ -71,7 +71,7 @@ def own(base: Any = Probe, **members: Any) -> Any:
 
 
 def trained(agent, episodes: int | None = 4, *, lr: float = 0.01, train=None, **choices) -> Any:
-    """The agent after these episodes, a mini-batch a step by default, and what `train` gave."""
+    """The agent after these episodes, a minibatch a step by default, and what `train` gave."""
     one = {} if choices.get("PPO") else {"num_updates": 1}
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))

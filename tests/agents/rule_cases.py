@@ -10,7 +10,7 @@ import numpy as np
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
 from tests.agents.clocks import Clock
 
-BATCH, LENGTH, CHOICES = 10, 5, 50  # the pool is as long as a mini-batch: two episodes
+BATCH, LENGTH, CHOICES = 10, 5, 50  # the pool is as long as a minibatch: two episodes
 
 
 def clock() -> Clock:
@@ -83,7 +83,7 @@ def known(base: Any) -> Any:
 
 
 def hear(losses: list[float]) -> Any:
-    """A callback that notes each mini-batch's loss."""
+    """A callback that notes each minibatch's loss."""
     return SimpleNamespace(on_batch_end=lambda b, logs: losses.append(logs["loss"]))
 
 
@@ -209,11 +209,11 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
     found["store"] = agent.updates == 10 + 20 * 3 or agent.updates
     rule = {"num_updates_params": {"max": 4}, "target_ess": 1e-9}
     agent = run(Known, sgd, lambda u: rule if u == 1 else None, episodes=3, num_updates=2, batch=1)
-    # hooks are called once there are two transitions: after the first mini-batch of the second step
+    # hooks are called once there are two transitions: after the first minibatch of the second step
     made = agent._assembly.learner.updates
     found["num_updates"] = made == 2 + 4 * 4 + 2 * 10 or made
 
-    # sizes of mini-batches: eight at most
+    # sizes of minibatches: eight at most
     rule = {"batch_params": {"min": 2, "max": 512}}
     plan = lambda u: {**rule, "target_ess": 300.0 - 20 * (u % 15)}  # noqa: E731
     agent = run(Known, sgd, plan, episodes=100, pool_size=400, batch=8)

@@ -20,7 +20,7 @@ from tests.agents.agents import Layers, Probe, Ratio, Walk, alike, own, ready, s
 
 
 class Adaptive(Probe):
-    """Does in its hook what it is told to, by the number of the mini-batch."""
+    """Does in its hook what it is told to, by the number of the minibatch."""
 
     def __init__(self, env: Any = None, hook: Any = None) -> None:
         super().__init__(env)
@@ -88,7 +88,7 @@ def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase()
     agent = trained(Sized(), 4, num_updates=2)  # 20 steps; 4 a batch, 8 a phase
     sizes = [len(s) for s, *_ in agent.seen[1:]]
     assert agent.losses == len(sizes) + 1
-    # the hooks are called from the 8th step on, when two mini-batches of 4 are there
+    # the hooks are called from the 8th step on, when two minibatches of 4 are there
     assert sizes[:8] == [4] * 8 and sizes[9:] == [2 + (i + 1) % 3 for i in range(9, len(sizes))]
     assert agent.calls == len(asked) == len(sizes) - 8
     agent = trained(Adaptive(), 4, num_updates=3)
@@ -390,7 +390,7 @@ def test_set_after_restore_begins_with_the_optimizers_originals(tmp_path: Path) 
 
 
 class Line(Probe):
-    """Its gradient, of two weights, is the mean of (reward, step) of a mini-batch."""
+    """Its gradient, of two weights, is the mean of (reward, step) of a minibatch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tandem.agents.rl import LambdaCallback
 from tests.agents.agents import Clock, Probe, alike, ready, same, trained, weights
 from tests.agents.test_processes import AGENTS, walkers
 
-PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in a phase
+PHASES: dict[str, Any] = {  # arguments of set with more than one minibatch in a phase
     "PPO": {"PPO": True, "update_steps": 12},
     "PPO by episodes": {"PPO": True, "update_steps": None, "update_batches": 7},
     "PPO and PR": {"PPO": True, "PR": True, "update_steps": 12},
@@ -122,7 +122,7 @@ def test_a_phase_that_was_stopped_goes_on_to_the_bit(kind: str, processes: int) 
 @pytest.mark.parametrize(("kind", "processes"), IN_PROCESSES)
 def test_a_file_within_a_phase_resumes_exactly(kind: str, processes: int, tmp_path: Path) -> None:
     whole, optimizer = made(kind)
-    saved: list[tuple[int, int]] = []  # mini-batch, and episodes until then
+    saved: list[tuple[int, int]] = []  # minibatch, and episodes until then
 
     def save(b: int, logs: Any) -> None:
         if b in (4, 17, 31):

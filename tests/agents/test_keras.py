@@ -157,7 +157,7 @@ def test_finders_take_optimizers_made_outside_of_the_scope(engine: Any) -> None:
 def test_files_and_sizes(engine: Any) -> None:
     found = on_two(engine, "files", "sizes")
     assert found["criterion"] == [2, 2] and found["parameters"] == 0.0
-    lowered = "a mini-batch of 9 is not divisible by 2 devices; 8 rows are used instead."
+    lowered = "a minibatch of 9 is not divisible by 2 devices; 8 rows are used instead."
     assert found["lowered"] == [lowered]
     assert (found["first"], found["of set"]) == (12, 8)
     assert "1 cannot be divided among 2 devices. | give batch=2" in found["fewer"]

@@ -30,7 +30,7 @@ def clocks(n: int) -> list[Clock]:
 
 
 def rows(batches: Any) -> set[tuple[float, ...]]:
-    """The states of some mini-batches: step, and number of the episode."""
+    """The states of some minibatches: step, and number of the episode."""
     return {tuple(x) for s, *_ in batches for x in s.tolist()}
 
 
@@ -54,7 +54,7 @@ def test_phases_and_update_param(choices: Any, losses: int, copies: Any) -> None
     agent = trained(Probe(), 4, **choices)
     assert agent.losses - 1 == losses and agent.copies == list(copies)
     assert all(len(s) == 4 for s, *_ in agent.seen[1:])
-    if choices == {"num_updates": 3}:  # mini-batches of a phase share no transition
+    if choices == {"num_updates": 3}:  # minibatches of a phase share no transition
         assert len(rows(agent.seen[-3:])) == 12
 
 
@@ -92,7 +92,7 @@ def test_a_pool_may_be_trimmed_within_a_phase(envs: int, window: str) -> None:
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("PR", [False, True])
 def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
-    """30 mini-batches are ten passes; after 7 the pool is emptied, or trimmed by 3 each time."""
+    """30 minibatches are ten passes; after 7 the pool is emptied, or trimmed by 3 each time."""
     agent = Ratio([Clock() for _ in range(envs)])
     windows = {"window_size_ppo": 3} if PR else {}
     trained(agent, 12, PPO=True, PR=PR, update_steps=12, update_batches=7, train=windows)
@@ -105,7 +105,7 @@ def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
 
 
 def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
-    """14 steps until both have ended, ten passes are 35 mini-batches; after 9 the pool is empty."""
+    """14 steps until both have ended, ten passes are 35 minibatches; after 9 the pool is empty."""
     agent = trained(Probe([Clock(5), Clock(7)]), 4, PPO=True, update_batches=9)
     assert agent.copies == [9, 18] and agent._assembly.loop.env_steps == 28
     # of the first: both clocks' first episodes, and two steps of one's second
@@ -116,7 +116,7 @@ def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
 
 
 def test_ppo_by_mini_batches_counts_them_and_collects_episodes_until_they_are_a_batch() -> None:
-    # ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 mini-batches
+    # ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 minibatches
     agent = trained(Probe(Clock(4)), 3, PPO=True, update_batches=12)
     assert agent.copies == [12] and agent.losses - 1 == 12 + 10
     short = trained(Probe(Clock(3)), 4, PPO=True, update_batches=8)  # a batch is 4

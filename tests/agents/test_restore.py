@@ -89,7 +89,7 @@ def test_another_set_keeps_what_fits(size: int, PR: bool, processes: int, tmp_pa
 
 
 KEPT = "Kept: the networks, optimizers and counters, and the newest transitions of the pool"
-ALIKE = "Not kept: the priorities: mini-batches are sampled uniformly from all transitions"
+ALIKE = "Not kept: the priorities: minibatches are sampled uniformly from all transitions"
 FIRST = "Not kept: the priorities: the file has none, so every transition starts with initial_TD=7"
 
 

@@ -1,4 +1,4 @@
-"""Agents of PyTorch whose mini-batches are divided among processes."""
+"""Agents of PyTorch whose minibatches are divided among processes."""
 
 import json
 import os

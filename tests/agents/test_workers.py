@@ -76,7 +76,7 @@ def test_gradients_are_of_all_workers_rows(tmp_path) -> None:
         assert (found["updates"], found["episodes"]) == (2 + 3 + 5 + 6, 4)
         if "PR" not in name:  # rewards of 1 and of 3; the first worker's weight was 0
             assert found["weights"] == [pytest.approx(-0.1 * 2.0 * found["updates"], rel=1e-5)]
-    twice = "CTL made 4 updates for 2 mini-batches. | call self.distributed_train_step"
+    twice = "CTL made 4 updates for 2 minibatches. | call self.distributed_train_step"
     assert twice in one["twice"]
     assert "batch_size_fn is called in 2 workers" in other["hooks"]
     assert "distributed_train_step was given a tuple outside of CTL." in one["outside"]

@@ -253,7 +253,7 @@ def test_an_agent_that_waits_for_a_place_is_told_of(cluster, monkeypatch, caplog
     monkeypatch.setattr(door, "WARN_SECONDS", 0.2)
     with ThreadPoolExecutor() as pool:
         made = pool.submit(cluster.make_agent, "big", Counter, resource={"num_cpus": 64})
-        until(lambda: "agent 'big', number 0: not begun yet" in caplog.text)
+        until(lambda: "agent 'big', number 0: not started yet" in caplog.text)
         ray.kill(actor(cluster, "agent/big/0"))
         with pytest.raises(WorkerError, match="agent 'big' is gone"):
             made.result(60)

@@ -1,4 +1,4 @@
-"""Rules, sizes of mini-batches and the noise of gradients, against numbers worked by hand."""
+"""Rules, sizes of minibatches and the noise of gradients, against numbers worked by hand."""
 
 from itertools import product
 from math import inf

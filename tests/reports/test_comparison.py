@@ -97,7 +97,7 @@ def test_the_baseline_stands_last_and_each_is_compared_with_it_alone(two: Path) 
     assert list(found.scores) == ["DQN", "SAC", "PPO"]
     assert list(found.improvements) == [("DQN", "PPO"), ("SAC", "PPO")]
     assert found.improvements["SAC", "PPO"].value == 0.5
-    assert found.verdict("SAC", "PPO") == "not told apart"
+    assert found.verdict("SAC", "PPO") == "no clear difference"
     assert found.verdict("DQN", "PPO") == "PPO is better"
     assert len(compare(every, scores=SCORES, samples=50).improvements) == 3
     # each run counts once

@@ -468,7 +468,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     said = capsys.readouterr().out
     assert said.startswith("ppo on tandem/Identity-v0, torch: 7 trials of 1,000 steps, 1 at a time")
     assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
-    assert "No trial has the settings as they are: epochs=10 is outside of that." in said
+    assert "No trial has the unchanged settings: epochs=10 is outside of the space." in said
     lines = [line.split() for line in said.splitlines()]
     names = ["trial", "return", "state", "steps", "time"]
     assert lines.count([*names, "gamma", "epochs"]) + lines.count([*names, "epochs", "gamma"]) == 2
@@ -477,7 +477,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     end = next(i for i, line in enumerate(lines) if line[:2] == ["best", "trials:"])
     assert [x[0] for x in lines[end + 1 : end + 4]] == ["trial", "0", "6"]
     assert "Trials 0, 6, 7 tie; trial 0, the first one, is chosen." in said
-    assert "1 combinations that cannot be trained with were drawn anew." in said
+    assert "1 combinations that cannot be trained with were resampled." in said
     assert '[ppo."tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)
     assert train == "  tandem train --from-sweep new --seeds 5"

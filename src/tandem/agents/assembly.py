@@ -414,7 +414,7 @@ def held(arguments: SetArguments, envs: int) -> int:
             f"pool_size={arguments.size} holds {held // envs} transitions of each of {envs} "
             f"environments, {held} in all; batch={arguments.minibatch}, "
             f"update_steps={arguments.update_steps}.",
-            "a pool large enough for a mini-batch, one transition of each environment and, with "
+            "a pool large enough for a minibatch, one transition of each environment and, with "
             "PPO, the steps of a phase",
             f"set pool_size={-(-max(least, envs) // envs) * envs}, or more.",
         )

@@ -46,7 +46,7 @@ class AgentCompanions(Companions):
 
     def _again(self, still: bool) -> str:
         return (
-            "call distributed_training again, which goes on with other processes; or train, where "
+            "call distributed_training again, which starts other processes; or train, where "
             "memory is short."
         )
 

@@ -99,7 +99,7 @@ class SetArguments:
         if self.PPO and self.update_steps is None and self.update_batches is None:
             raise SettingError(
                 "PPO=True requires update_steps or update_batches.",
-                "the steps to collect before each training phase, or the mini-batches between "
+                "the steps to collect before each training phase, or the minibatches between "
                 "calls to update_param",
                 "set update_steps=1000, for example.",
             )
@@ -129,7 +129,7 @@ class SetArguments:
         if self.size < self.minibatch or (self.PPO and self.size < (self.update_steps or 0)):
             raise SettingError(
                 f"pool_size={self.size}, batch={self.minibatch}, update_steps={self.update_steps}.",
-                "a pool large enough for a mini-batch and, with PPO, the steps of a phase",
+                "a pool large enough for a minibatch and, with PPO, the steps of a phase",
                 "increase pool_size.",
             )
 

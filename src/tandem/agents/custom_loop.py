@@ -40,9 +40,9 @@ class CustomLoop:
         if len(self._outcomes) != count:
             raise SettingError(
                 f"{type(self.agent).__name__}.CTL made {len(self._outcomes)} updates for {count} "
-                "mini-batches.",
-                "one update per mini-batch, so that all workers make equally many",
-                "call self.distributed_train_step(inputs) once per mini-batch.",
+                "minibatches.",
+                "one update per minibatch, so that all workers make equally many",
+                "call self.distributed_train_step(inputs) once per minibatch.",
             )
         whole: Outcome = _joined(self._outcomes)
         loss = np.full(len(whole.metrics["loss"]), float(total) / max(1, int(batches)), np.float32)

@@ -259,14 +259,14 @@ def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
     devices = layout.count
     if wanted < devices:
         raise SettingError(
-            f"a mini-batch of {wanted} cannot be divided among {devices} devices.",
+            f"a minibatch of {wanted} cannot be divided among {devices} devices.",
             "at least one row per device",
             f"give batch={devices}, or a multiple of it.",
         )
     even = wanted // devices * devices
     if even != wanted:
         warn(
-            f"a mini-batch of {wanted} is not divisible by {devices} devices; {even} rows are "
+            f"a minibatch of {wanted} is not divisible by {devices} devices; {even} rows are "
             "used instead."
         )
     criterion = arguments.criterion if layout.rank == 0 else None  # the first worker decides

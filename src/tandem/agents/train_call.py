@@ -304,7 +304,7 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
             "random",
             t.random,
             "{name}={value} is not used: there are no sub-pools to choose from; each environment "
-            "has its own columns, and mini-batches are sampled from all of them.",
+            "has its own columns, and minibatches are sampled from all of them.",
         ),
         (
             "processes",
@@ -340,7 +340,7 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
         (
             "update_steps",
             a.update_steps and a.update_batches and not a.PPO,
-            s + "update_param is called after every update_batches mini-batches.",
+            s + "update_param is called after every update_batches minibatches.",
         ),
     )
     modes = {
@@ -375,7 +375,7 @@ def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -
     kept = "the networks, optimizers and counters"
     lost = f"the priorities: the file has none, so every transition starts with {first}"
     if before:
-        lost = "the priorities: mini-batches are sampled uniformly from all transitions"
+        lost = "the priorities: minibatches are sampled uniformly from all transitions"
     if has_pool:
         kept += ", and the newest transitions of the pool that fit"
     warn(

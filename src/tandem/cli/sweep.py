@@ -92,7 +92,7 @@ def run(words: list[str]) -> int:
         came = made.train()
     if came is not None:
         again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
-        echo(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
+        echo(f"Stopped by {came}; trials under way are saved. To resume:\n  {again}")
         return exit_code(came)
     _conclude(made, made.result(), args.imported, args.quiet)
     return 0
@@ -124,7 +124,7 @@ class _TrialsDisplay:
         self.evaluations = plan.evaluations
         if self.quiet:
             return
-        went = f", {len(made.done)} of them begun before" if made.resumes else ""
+        went = f", {len(made.done)} of them resumed" if made.resumes else ""
         echo(
             f"{plan.algorithm} on {plan.env}, {plan.framework}: {plan.trials} trials of "
             f"{plan.given['steps']:,} steps{went}, {made.parallel} at a time; settings: "
@@ -136,11 +136,11 @@ class _TrialsDisplay:
             echo(f"  {name:<{width}}  {text}")
         if made.outside:
             echo(
-                f"No trial has the settings as they are: {', '.join(made.outside)} is outside "
-                "of that."
+                f"No trial has the unchanged settings: {', '.join(made.outside)} is outside of "
+                "the space."
             )
         else:
-            echo("Trial 0 has the settings as they are.")
+            echo("Trial 0 has the unchanged settings.")
         echo(f"sweep: {made.folder}", flush=True)
         self.names = _names(made)
         self.console.print(_table(self.console, self.names, ()))
@@ -186,7 +186,7 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: boo
     ends = [f"{n} {state}" for state, n in counts.items() if n and state != REFUSED]
     echo(f"{', '.join(ends)}: {swept.folder / 'trials.csv'}")
     if counts[REFUSED]:
-        echo(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
+        echo(f"{counts[REFUSED]} combinations that cannot be trained with were resampled.")
     if swept.picture is not None:
         echo(f"what mattered{few(len(complete))}: {swept.picture}")
     file = shell_path(swept.folder / ENTRY)
@@ -195,7 +195,7 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: boo
         append = f"append {file} to {path}, or " if (path := user.home()) else ""
         echo(f"To use them in every later run, {append}give --zoo {file}.")
     if swept.best.number == 0 and not made.outside:
-        echo("No trial was better than the one with the settings as they are.")
+        echo("No trial was better than the one with the unchanged settings.")
     name = f"{made.plan.algorithm} " if "algorithm" in made.plan.own else ""
     command = f"tandem train {name}--from-sweep {shell_path(swept.folder)} --seeds 5"
     echo("Next, on seeds that no trial has seen:")

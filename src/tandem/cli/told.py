@@ -105,7 +105,7 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Print how to resume a run that a signal ended."""
     command = f"tandem {_again(conf, imported)[0].format(shell_path(shown(result.folder)))}"
-    echo(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
+    echo(f"Stopped by {result.reason} and saved. To resume:\n  {command}")
 
 
 def _code(reason: str) -> int:

@@ -395,8 +395,8 @@ def _warn_of_late(asked: Mapping[str, object]) -> bool:
     late = [name for name, answer in asked.items() if answer not in answered]
     if late:
         logging.getLogger("tandem").warning(
-            "%s: not begun yet; it is still being made, or no node has what it reserves (of the "
-            "cluster's cores %s of %s"
+            "%s: not started yet; it is still being created, or no node has what it reserves (of "
+            "the cluster's cores %s of %s"
             " are free). A node that joins will be used; resource={'num_cpus': ...} says what one "
             "reserves.",
             ", ".join(late),

@@ -111,7 +111,7 @@ class Comparison:
             return "too few runs to tell"
         if found.low > 0.5:
             return f"{x} is better"
-        return f"{y} is better" if found.high < 0.5 else "not told apart"
+        return f"{y} is better" if found.high < 0.5 else "no clear difference"
 
     def to_json(self) -> JSONDict:
         """Return all results as JSON data; NaN becomes null."""

@@ -99,7 +99,7 @@ def self_test(
                     tell(f"    {line}")
     seconds = time.perf_counter() - began
     if not passed and not failed:
-        tell("no engine is installed. Fix: pip install 'tandem-rl[jax]'")
+        tell("no backend is installed. Fix: pip install 'tandem-rl[jax]'")
         failed = 1
     tell(f"{passed} passed, {failed} failed, in {seconds:.0f} s")
     return int(failed > 0)

@@ -175,7 +175,7 @@ class LRFinder(Series):
         values = np.array(self.rewards if metrics == "reward" else self.losses, float)
         if len(values) != len(self.lrs):
             raise SettingError(
-                "a sweep over mini-batches has no rewards.",
+                "a sweep over minibatches has no rewards.",
                 'find(metrics="reward"), which sweeps over episodes',
                 "use the loss, or call find again.",
             )

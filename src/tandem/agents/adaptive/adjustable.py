@@ -40,7 +40,7 @@ PLACES = {  # requirement of each rule
     "freq": "set(update_batches=...) or set(update_steps=...)",
     "store": "train(num_store=...), without PPO",
     "num_updates": "set(num_updates=...)",
-    "batch": "mini-batches",
+    "batch": "minibatches",
 }
 
 

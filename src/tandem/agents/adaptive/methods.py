@@ -351,7 +351,7 @@ class AdaptiveMethods(AgentMembers):
         high = max(low, pool) if parameters.max is None else int(parameters.max)
         if low < 1 or high < low or (ring is not None and pool < low):
             raise SettingError(
-                f"mini-batch sizes from {low} to {high} with a pool of {pool}.",
+                f"minibatch sizes from {low} to {high} with a pool of {pool}.",
                 "sizes from 1 to the capacity of the pool, with min first",
                 "give a smaller min, a larger max, or a larger pool_size.",
             )
