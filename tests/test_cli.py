@@ -17,11 +17,12 @@ import pytest
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.cli import COMMANDS, main, seeds, seeds_command
+from tandem.cli import COMMANDS, main, seeds, seeds_command, told
 from tandem.learning.config import Options
 from tandem.learning.figures import mean_and_std
 from tandem.parallel import choice
 from tandem.runs import checkpoint
+from tandem.runs.result import Result
 from tandem.settings import declared, offered
 from tests.helpers import run_python
 from tests.runs.shared import QUICK, child, rows, wait_for
@@ -391,6 +392,19 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
     assert f"Stopped by {number.name} and saved" in out and "Traceback" not in err
     at = checkpoint.read(tmp_path / "run" / "checkpoints" / "last.zip").data
     assert at["counters"]["episodes"] > 0
+
+
+def test_a_signal_after_the_last_step_asks_for_no_resume(tmp_path, capsys) -> None:
+    given = {"framework": "torch", "progress": False, "final_episodes": 1, "callbacks": [print]}
+    given |= {"steps": 64, "rollout": 32, "envs": 2, "out": tmp_path / "run"}
+    run = tandem.session("ppo", "CartPole-v1", **given)
+    for complete in (False, True):
+        if complete:
+            list(run)
+            run.result()
+        told.ended(run, Result(None, run.folder, None, reason="SIGINT"))  # type: ignore[arg-type]
+        out = capsys.readouterr().out
+        assert ("after the last step" in out, "--resume" in out) == (complete, not complete)
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ class Calls:
         if self.backend.compiling == "yes":
             raise SettingError(
                 f"compile='yes', but an update cannot be compiled: {why}.",
-                "tensor operations without Python control flow on their values",
+                "an optimizer by name, and networks whose Python code neither samples random "
+                "numbers nor depends on the values of tensors",
                 "give compile='no'.",
             ) from error
         note(f"updates are not compiled: {why}.")

@@ -9,6 +9,7 @@ from tandem.cli.output import echo, shown
 from tandem.cli.parser import with_import
 from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
+from tandem.runs.folder import result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
 from tandem.runs.result import Result
@@ -103,9 +104,12 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
-    """Print how to resume a run that a signal ended."""
-    command = f"tandem {_again(conf, imported)[0].format(shell_path(shown(result.folder)))}"
-    echo(f"Stopped by {result.reason} and saved. To resume:\n  {command}")
+    """Print how to resume a run that a signal ended, if it is not complete."""
+    if result.folder is not None and result_of(result.folder, conf.settings.steps):
+        echo(f"Stopped by {result.reason} after the last step; some plots may be missing.")
+    else:
+        command = f"tandem {_again(conf, imported)[0].format(shell_path(shown(result.folder)))}"
+        echo(f"Stopped by {result.reason} and saved. To resume:\n  {command}")
 
 
 def _code(reason: str) -> int:
