@@ -103,7 +103,7 @@ BUDGETS: dict[str, int] = {
     "exploration": 245,
     "planning": 143,
     "replay": 1485,
-    "backends": 4708,
+    "backends": 4709,
     "algorithms": 3639,
     "envs": 3147,
     "functional": 872,

@@ -84,10 +84,12 @@ def trained(mode: str, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize("reason", UNCAPTURABLE)
-def test_what_cannot_be_captured_is_named(reason: str) -> None:
+def test_what_cannot_be_captured_is_named(reason: str, monkeypatch) -> None:
     with pytest.raises(SettingError, match=reason) as caught:
         trained("yes", network=lambda space: Net(UNCAPTURABLE[reason]))
     assert "compile='yes'" in str(caught.value) and caught.value.fix == "give compile='no'."
+    decides(monkeypatch, kept=False, seconds=0.0)  # which would compile it
+    assert trained("auto", network=lambda space: Net(UNCAPTURABLE[reason])).config.compiled == "no"
 
 
 def test_torchs_own_optimizers_are_not_compiled() -> None:

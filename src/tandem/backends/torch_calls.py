@@ -89,6 +89,7 @@ class Calls:
                 "give compile='no'.",
             ) from error
         note(f"updates are not compiled: {why}.")
+        self.decide(False)
 
     def pays(self, traced: Traced) -> bool:
         """True if the run's updates justify the time to compile; both depend on the size of the
