@@ -125,7 +125,7 @@ def hooked(hooks: bool = True, workers: int = 2) -> None:
 
 
 def own_loop(times: int = 1, outside: bool = False) -> None:
-    """A loop that hands each minibatch over so many times; or anything else, by itself."""
+    """A loop whose CTL trains on each minibatch `times` times, or returns something else."""
     agent: Any = SimpleNamespace()
     loop = CustomLoop(agent, 1.0, False)
 

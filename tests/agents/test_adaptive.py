@@ -20,7 +20,7 @@ from tests.agents.agents import Layers, Probe, Ratio, Walk, alike, own, ready, s
 
 
 class Adaptive(Probe):
-    """Does in its hook what it is told to, by the number of the minibatch."""
+    """Calls `hook` with the number of the minibatch."""
 
     def __init__(self, env: Any = None, hook: Any = None) -> None:
         super().__init__(env)

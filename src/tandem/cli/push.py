@@ -23,7 +23,7 @@ def run(words: list[str]) -> int:
     )
     echo(f"{pushed.url}: {', '.join(pushed.files)}")
     if pushed.changed:
-        echo(f"shortened, since they named this machine's paths: {', '.join(pushed.changed)}")
+        echo(f"without this machine's paths and addresses: {', '.join(pushed.changed)}")
     return 0
 
 

@@ -124,7 +124,7 @@ class _TrialsDisplay:
         self.evaluations = plan.evaluations
         if self.quiet:
             return
-        went = f", {len(made.done)} of them resumed" if made.resumes else ""
+        went = f", {len(made.done)} of them completed before" if made.resumes else ""
         echo(
             f"{plan.algorithm} on {plan.env}, {plan.framework}: {plan.trials} trials of "
             f"{plan.given['steps']:,} steps{went}, {made.parallel} at a time; settings: "

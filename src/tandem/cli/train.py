@@ -112,7 +112,8 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
             log.line("result", result)
             return 0
         echo(
-            f"{args.resume} has all of its {steps:,} steps. To resume: --steps {2 * steps} --extend"
+            f"{args.resume} has all of its {steps:,} steps. To extend it: --steps {2 * steps} "
+            "--extend"
         )
         return 0
     told.begun(session, args.quiet)

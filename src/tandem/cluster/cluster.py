@@ -396,9 +396,8 @@ def _warn_of_late(asked: Mapping[str, object]) -> bool:
     if late:
         logging.getLogger("tandem").warning(
             "%s: not started yet; it is still being created, or no node has what it reserves (of "
-            "the cluster's cores %s of %s"
-            " are free). A node that joins will be used; resource={'num_cpus': ...} says what one "
-            "reserves.",
+            "the cluster's cores %s of %s are free). A node that joins will be used; "
+            "resource={'num_cpus': ...} says what one reserves.",
             ", ".join(late),
             ray.available_resources().get("CPU", 0),
             ray.cluster_resources().get("CPU", 0),

@@ -94,7 +94,9 @@ class ActorLearner(Loop):
             self._info["fault"] = [type(error).__name__, error.happened, error.expected, error.fix]
         buffer = self.learner.buffer
         left = None if buffer is None else buffer.left()
-        return self._info | {"learned": {"owed": self.learner.owed, "left": left}}, self._gradient
+        return self._info | {
+            "learned": {"owed": self.learner.pending, "left": left}
+        }, self._gradient
 
     def _hand_over(self, metrics: dict[str, float]) -> None:
         self._gradient = {"gradient": self.backend.recorded_gradient(self.algorithm.optimizer)}
@@ -166,15 +168,15 @@ class ActorLearner(Loop):
 
     def learned(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         """Return its learner's state: pending updates, and with `replay` the replay buffer."""
-        buffer, owed = self.learner.buffer, {"owed": self.learner.owed}
+        buffer, pending = self.learner.buffer, {"owed": self.learner.pending}
         if buffer is None or not replay:
-            return owed, {}
+            return pending, {}
         data, arrays = buffer.state()
-        return owed | {"buffer": data}, arrays
+        return pending | {"buffer": data}, arrays
 
     def load_learned(self, learned: JSONDict, arrays: dict[str, Array]) -> None:
         """Restore this state, or continue with the replay buffer in shared memory."""
-        buffer, self.learner.owed = self.learner.buffer, learned["owed"]
+        buffer, self.learner.pending = self.learner.buffer, learned["owed"]
         if buffer is not None and "left" in learned:
             buffer.take_over(learned["left"])
         elif buffer is not None and "buffer" in learned:

@@ -256,31 +256,31 @@ class ReplayLearner(Learner):
                 statistics.add(trajectory)
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
-        owed = self._owed(trajectory, span)
+        due = self._due(trajectory, span)
         begin = span.begin if self._waiting is None else self._waiting
         self._waiting = begin
-        if not owed:
+        if not due:
             return {}
         beta = (
-            self.settings.priority_beta(np.full(owed, span.progress))
+            self.settings.priority_beta(np.full(due, span.progress))
             if self.settings.prioritized
             else None
         )
-        draw = self.sampler.draw(self.generators("replay"), owed, self.batch, beta)
+        draw = self.sampler.draw(self.generators("replay"), due, self.batch, beta)
         schedule = self.algorithm.schedule(
-            Call(np.full(owed, span.progress), begin, span.end, self.updates)
+            Call(np.full(due, span.progress), begin, span.end, self.updates)
         )
         if self.settings.noisy != "no":
             schedule |= self.backend.noise(
-                self.settings.noisy, self.generators("noise/learning"), owed
+                self.settings.noisy, self.generators("noise/learning"), due
             )
         if self._observations:  # acting networks get them after the updates
             self._observations.publish()
         metrics: list[dict[str, float]] = []
         before = self.updates
         sequence = (self.algorithm.sequence,) if self.algorithm.sequence else ()
-        for i in range(0, owed, self.most):
-            part = slice(i, min(i + self.most, owed))
+        for i in range(0, due, self.most):
+            part = slice(i, min(i + self.most, due))
             ids = draw.ids[part]
             batch = self._batch(
                 ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
@@ -302,7 +302,7 @@ class ReplayLearner(Learner):
                 self._observations.publish()
         return averaged(metrics)
 
-    def _owed(self, trajectory: Trajectory, span: Span) -> int:
+    def _due(self, trajectory: Trajectory, span: Span) -> int:
         """Return the number of updates of this call."""
         s = self.settings
         if s.updates_per_step != "auto":  # keeps the total proportional to the steps

@@ -55,7 +55,7 @@ class SequenceLearner(Learner):
     ) -> None:
         super().__init__(algorithm, backend, generators)
         s, self.networks = self.settings, networks
-        self.owed = 0  # pending updates on replayed sequences after the latest block
+        self.pending = 0  # pending updates on replayed sequences after the latest block
         fits.sequences(s, backend.devices)
         self.buffer = buffer_for(algorithm, observation, action)
         statistics = normalization.statistics(s, observation, backend.networks)
@@ -82,7 +82,7 @@ class SequenceLearner(Learner):
         if self.buffer is not None:
             rng = self.generators("replay")
             self.buffer.add(data._replace(weight=data.weight * (1 - cut)), rng)
-            self.owed = (
+            self.pending = (
                 int(rng.poisson(s.replay_ratio)) if len(self.buffer) >= s.replay_starts else 0
             )
         if s.online:
@@ -100,11 +100,11 @@ class SequenceLearner(Learner):
         return self._rewards.scaled(reward) if self._rewards else reward
 
     def replays(self, span: Span) -> Iterator[dict[str, float]]:
-        """Make the `owed` updates, and yield the metrics of each."""
+        """Make the `pending` updates, and yield the metrics of each."""
         s, rng = self.settings, self.generators("replay")
-        while self.owed:
+        while self.pending:
             assert self.buffer is not None
-            self.owed -= 1
+            self.pending -= 1
             drawn = self.buffer.draw(
                 rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0])
             )
@@ -136,7 +136,7 @@ class SequenceLearner(Learner):
         return self._count_updates(outcome), outcome.priority
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
-        data: JSONDict = {"updates": self.updates, "owed": self.owed}
+        data: JSONDict = {"updates": self.updates, "owed": self.pending}
         statistics = normalization.state(self._observations, self._rewards)
         if not replay or self.buffer is None:
             return data, statistics
@@ -144,7 +144,7 @@ class SequenceLearner(Learner):
         return data, arrays | statistics
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        self.updates, self.owed = data["updates"], data.get("owed", 0)
+        self.updates, self.pending = data["updates"], data.get("owed", 0)
         normalization.load_state(self._observations, self._rewards, arrays)
         if self.buffer is not None:
             self.buffer.load_state(data["buffer"], arrays)

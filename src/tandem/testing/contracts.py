@@ -363,7 +363,7 @@ def made_up(loop: Loop, updates: int, rows: int) -> Batch:
 
 def optimizers(algorithm: Algorithm) -> list[Any]:
     """Return the optimizers among an algorithm's attributes."""
-    return [o for o in vars(algorithm).values() if hasattr(o, "networks") and hasattr(o, "size")]
+    return [o for o in vars(algorithm).values() if {"name", "networks", "size"} <= {*dir(o)}]
 
 
 def copied(
