@@ -158,7 +158,7 @@ def test_faults(text, fault) -> None:
 
 def test_the_table_of_packages_has_every_package_in_the_order_of_layers() -> None:
     page = PAGES["docs/contributors/design.md"]
-    table = page[page.index("## Packages") : page.index("## The path of a batch")]
+    table = page[page.index("## Packages") : page.index("## Words")]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     rows = [re.findall(r"`(\w+)", cell) for cell in cells]
     layer_of = {name: i for i, layer in enumerate(LAYERS) for name in layer}
