@@ -407,6 +407,18 @@ def test_a_signal_after_the_last_step_asks_for_no_resume(tmp_path, capsys) -> No
         assert ("after the last step" in out, "--resume" in out) == (complete, not complete)
 
 
+def test_a_signal_after_the_last_step_of_all_seeds_asks_for_no_resume(tmp_path, capsys) -> None:
+    ended = seeds.SeedRun(3, tmp_path, [])
+    command = seeds_command.SeedsCommand(["ppo", "CartPole-v1"], [3], tmp_path)
+    given = {"framework": "torch", "progress": False, "final_episodes": 1, "plots": False}
+    tandem.train("ppo", "CartPole-v1", steps=64, rollout=32, envs=2, out=ended.folder, **given)
+    waits = seeds.SeedRun(4, tmp_path, [])
+    for runs in ([ended], [ended, waits]):
+        assert seeds._told(command, runs, ["SIGINT"], draws=False) == 130
+        out = capsys.readouterr().out
+        assert ("after the last step" in out, "--resume" in out) == (len(runs) == 1, len(runs) == 2)
+
+
 @pytest.mark.slow
 def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
     process = begun(f"{LONG} --seeds 2 --out many", tmp_path)

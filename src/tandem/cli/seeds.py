@@ -281,7 +281,10 @@ def _told(
             command.remove()
         return first.code or 1
     if came:
-        echo(f"Stopped by {came[0]} and saved. To resume:\n  {command.again}")
+        if all(map(_is_complete, runs)):
+            echo(f"Stopped by {came[0]} after the last step; the curve may be missing.")
+        else:
+            echo(f"Stopped by {came[0]} and saved. To resume:\n  {command.again}")
         return exit_code(came[0])
     failed = [run for run in runs if run.code]
     for run in failed:
