@@ -11,7 +11,6 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends import process
-from tandem.backends.reach import Reached
 from tandem.errors import NetworkError, SettingError
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
@@ -291,7 +290,7 @@ class Backend(ABC):
         updates are, unless `jit` is False."""
 
     @abstractmethod
-    def adopt(self, reached: Reached) -> None:
+    def adopt(self, modules: dict[str, Module], variables: dict[str, Variable]) -> None:
         """Take over the networks and variables of a user's agent: from now on they are part of
         updates and of `state`."""
 

@@ -28,7 +28,6 @@ from tandem.backends.keras_optimizers import (
     KerasOptimizerWrapper,
 )
 from tandem.backends.malloc import keep_freed
-from tandem.backends.reach import Reached
 from tandem.backends.variables import host
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import keras_bodies
@@ -216,13 +215,13 @@ class KerasBackend(backend.Backend):
         )
         return lambda batch: np.asarray(run(batch))
 
-    def adopt(self, reached: Reached) -> None:
+    def adopt(self, modules: dict[str, keras.Layer], variables: dict[str, Variable]) -> None:
         self._shared = True
-        for name, module in reached.modules.items():
+        for name, module in modules.items():
             self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(
                 name, module, None, {}
             )
-        for name, variable in reached.variables.items():
+        for name, variable in variables.items():
             known = isinstance(variable, keras.Variable)
             # a tf.Variable; code of other backends cannot read it
             if known or self.framework == "tensorflow":

@@ -19,7 +19,6 @@ from torch import nn
 from tandem import ops
 from tandem.backends import backend, process, torch_calls, torch_generators, torch_traced
 from tandem.backends.malloc import keep_freed
-from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import TorchLayout, kind_of, own_device
 from tandem.backends.torch_networks import TorchFreeVariable, TorchNetwork, TorchScalar, bind
 from tandem.backends.torch_optimizers import TorchOptimizer, eager_gradient
@@ -242,10 +241,10 @@ class TorchBackend(Stateful):
 
         return run
 
-    def adopt(self, reached: Reached) -> None:
-        for name, module in reached.modules.items():
+    def adopt(self, modules: dict[str, nn.Module], variables: dict[str, Variable]) -> None:
+        for name, module in modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)
-        for name, x in reached.variables.items():
+        for name, x in variables.items():
             self.networks[name] = TorchFreeVariable(name, x)
 
     def wrap_optimizer(
