@@ -167,53 +167,6 @@ class TorchBackend(Stateful):
         number = torch.clamp(number, max=1.0)
         return torch_traced.once(number) if self.tracing else number
 
-    # Agents of users
-
-    def joint_gradients(
-        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
-    ) -> Callable[[Batch], AnyArray]:
-        reduced = backend.all_reduced(losses)
-
-        def run(batch: Batch) -> AnyArray:
-            # a forward pass may change statistics and generators
-            before = self.state() if any(o.stateful_forward for o in optimizers) else None
-            try:
-                found = gradients(optimizers, reduced, self.to_device(batch))[2]
-            finally:
-                if before is not None:
-                    self.load_state(before)
-            return np.asarray(torch.cat([x for vectors in found for x in vectors]).cpu().numpy())
-
-        return run
-
-    def adopt(self, modules: dict[str, nn.Module], variables: dict[str, Variable]) -> None:
-        for name, module in modules.items():
-            self.networks[name] = TorchNetwork(name, module, None, self._device)
-        for name, x in variables.items():
-            self.networks[name] = TorchFreeVariable(name, x)
-
-    def wrap_optimizer(
-        self, name: str, optimizer: object, weights: list[Variable]
-    ) -> TorchOptimizerWrapper:
-        self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
-        parameter_ids = {id(p) for p in wrapped.parameters}
-        wrapped.stateful_forward = [
-            n.module
-            for n in self.networks.values()
-            if n.stateful_forward and any(id(p) in parameter_ids for p in n.weights)
-        ]
-        return wrapped
-
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
-        return lambda *xs: self.call(function, *xs)
-
-    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
-        with torch.inference_mode():
-            out = function(*self.to_device(arrays))
-        return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
-
-    # Other parts of updates
-
     def trust_region_step(
         self,
         optimizer: TorchOptimizer,
@@ -395,6 +348,53 @@ class TorchBackend(Stateful):
 
     def to_host(self, tree: Tree) -> Tree:
         return tree_map(lambda x: x.cpu().numpy(), tree)
+
+    # Agents of users
+
+    def joint_gradients(
+        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        reduced = backend.all_reduced(losses)
+
+        def run(batch: Batch) -> AnyArray:
+            # a forward pass may change statistics and generators
+            before = self.state() if any(o.stateful_forward for o in optimizers) else None
+            try:
+                found = gradients(optimizers, reduced, self.to_device(batch))[2]
+            finally:
+                if before is not None:
+                    self.load_state(before)
+            return np.asarray(torch.cat([x for vectors in found for x in vectors]).cpu().numpy())
+
+        return run
+
+    def adopt(self, modules: dict[str, nn.Module], variables: dict[str, Variable]) -> None:
+        for name, module in modules.items():
+            self.networks[name] = TorchNetwork(name, module, None, self._device)
+        for name, x in variables.items():
+            self.networks[name] = TorchFreeVariable(name, x)
+
+    def wrap_optimizer(
+        self, name: str, optimizer: object, weights: list[Variable]
+    ) -> TorchOptimizerWrapper:
+        self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
+        parameter_ids = {id(p) for p in wrapped.parameters}
+        wrapped.stateful_forward = [
+            n.module
+            for n in self.networks.values()
+            if n.stateful_forward and any(id(p) in parameter_ids for p in n.weights)
+        ]
+        return wrapped
+
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
+        return lambda *xs: self.call(function, *xs)
+
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
+        with torch.inference_mode():
+            out = function(*self.to_device(arrays))
+        return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
+
+    # The processes of several devices
 
     @property
     def usable(self) -> bool:  # type: ignore[override]
