@@ -44,7 +44,8 @@ class Batch(NamedTuple):
     next_obs: Tree = ()
     weight: Array = ()  # [B]  importance weights or masks; () means all 1
     noise: Tree = ()  # random numbers for the losses, sampled beforehand
-    # by-products of acting (log_prob ...) and results of `prepare` (advantage, return ...)
+    # by-products of acting (log_prob ...) and results of `prepare` (advantage, return ...); for
+    # several learners a gradient to apply
     extra: dict[str, Tree] = {}
     # name -> scalar: values that may change between updates (learning rate, clip ...)
     settings: dict[str, Array] = {}

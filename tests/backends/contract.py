@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tandem import ops
+from tandem.backends.backend import RECORDER
 from tandem.backends.broadcast_check import square_arrays
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
@@ -460,7 +461,7 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
         [backend.optimizer(net.name, [net], k) for net, k in zip(nets, kinds, strict=True)]
         for nets in (direct, owned)
     )
-    backend.gradients_only = True
+    backend.given_optimizer = RECORDER
     keeping = [backend.optimizer(net.name, [net], k) for net, k in zip(away, kinds, strict=True)]
 
     def minimizing(networks: Any, optimizers: Any) -> Any:
@@ -479,7 +480,8 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
 
     def step(b: Batch) -> Update:
         for i, optimizer in enumerate(at_owned):  # TensorFlow's tensors cannot be iterated over
-            backend.step(optimizer, b.reward[i], b.settings["rate"])
+            gradient = optimizer.from_vector(b.extra["gradients"][i])
+            backend.apply(optimizer, gradient, b.settings["rate"])
         return Update({})
 
     at_once, apart = minimizing(direct, at_direct), minimizing(away, keeping)
@@ -494,10 +496,11 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
         same(at_once(batch).metrics, apart(batch).metrics)
         for one, other in zip(away, owned, strict=True):
             same(one.read(), other.read())
-        gradients = np.stack([backend.recorded_gradient(each) for each in keeping])
+        gradients = np.stack([each.recorded for each in keeping])
         assert gradients.shape == (4, at_owned[0].size)
         assert clip > 1 or (abs(np.linalg.norm(gradients, axis=1) - clip) < 1e-4).all()
-        assert follow(Batch((), (), gradients[None], settings=settings)).applied == 1
+        extra = {"gradients": gradients[None]}
+        assert follow(Batch((), (), extra=extra, settings=settings)).applied == 1
         for one, other in zip(direct, owned, strict=True):
             for n, x in one.read().items():  # one compiled call, or two: the last bit may differ
                 np.testing.assert_allclose(other.read()[n], x, rtol=1e-5, atol=1e-7)

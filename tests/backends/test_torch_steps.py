@@ -62,7 +62,7 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
     )
     optimizer = TorchOptimizer(
         "q",
-        [SimpleNamespace(weights=mine, unit=(), decays=True)],
+        [SimpleNamespace(weights=mine, unit=(), constrained=(), decays=True)],
         kind([torch.zeros(1)], lr=0.1),
         {},
     )
@@ -70,7 +70,7 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
     for i in range(3):
         gradients = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(i))
         with torch.no_grad():
-            optimizer.step(gradients.reshape(-1))
+            optimizer.step([gradients.reshape(-1)])
         for p, gradient in zip(theirs, gradients, strict=True):
             p.grad = gradient.clone()
         reference.step()
@@ -163,12 +163,12 @@ KINDS["tensor"] = lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1))
 def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
     def made() -> Any:
         weights = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
-        network = SimpleNamespace(weights=weights, unit=(), decays=True)
+        network = SimpleNamespace(weights=weights, unit=(), constrained=(), decays=True)
         return TorchOptimizer("q", [network], KINDS[kind]([torch.zeros(1)]), {}), weights
 
     def steps(optimizer: Any, begin: int, end: int) -> None:
         for i in range(begin, end):
-            optimizer.step(torch.linspace(-1.0, 2.0, 8) + i)
+            optimizer.step([torch.linspace(-1.0, 2.0, 8) + i])
 
     (whole, expected), (first, half), (second, continued) = made(), made(), made()
     steps(whole, 0, 6)

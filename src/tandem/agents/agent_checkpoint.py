@@ -18,8 +18,8 @@ from tandem import exploration
 from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, SetArguments, as_list, param_variables
+from tandem.agents.reach import held, reach
 from tandem.backends import variables
-from tandem.backends.reach import held, reach
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.learning.loop import broken_off
 from tandem.runs import checkpoint

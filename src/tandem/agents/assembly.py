@@ -19,6 +19,7 @@ from tandem.agents import built_networks, collection, contract
 from tandem.agents.adaptive.loss_inputs import adapts
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments, as_list
 from tandem.agents.custom_loop import CustomLoop
+from tandem.agents.reach import naming_precision, reach
 from tandem.agents.rounds import Rounds
 from tandem.agents.training import PhaseLearner, UpdateSchedule
 from tandem.agents.user_functions import (
@@ -29,7 +30,6 @@ from tandem.agents.user_functions import (
 )
 from tandem.backends import process
 from tandem.backends.broadcast_check import check_losses
-from tandem.backends.reach import naming_precision, reach
 from tandem.backends.variables import flat
 from tandem.collect.ahead import AheadCollector
 from tandem.collect.collector import Collector
@@ -106,7 +106,7 @@ class Assembly:
         if any(getattr(m, "built", True) is False for m in reached.modules.values()):
             self._build(example)
             reached = reach(agent)
-        self.backend.adopt(reached)
+        self.backend.adopt(reached.modules, reached.variables)
         groups = contract.param_groups(agent.param, len(optimizers) or 1)
         self.optimizers = [
             self.backend.wrap_optimizer(str(i), optimizer, group)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tandem.agents.contract import AgentMembers
+from tandem.agents.reach import held, reach
 from tandem.backends import variables
-from tandem.backends.reach import held, reach
 from tandem.backends.variables import assign_param, flat
 from tandem.errors import SettingError
 from tandem.types import Tree, Variable

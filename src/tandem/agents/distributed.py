@@ -25,7 +25,7 @@ from tandem.agents.contract import (
     param_variables,
 )
 from tandem.agents.custom_loop import CustomLoop
-from tandem.backends.reach import reach
+from tandem.agents.reach import reach
 from tandem.errors import SettingError, warn
 
 Method = Callable[..., np.float32]

@@ -14,7 +14,7 @@ from tandem import ops
 from tandem.agents.adaptive.frozen_constants import FrozenConstants
 from tandem.agents.adaptive.loss_inputs import LossInputs
 from tandem.algorithms.base import Settings
-from tandem.backends.backend import Backend
+from tandem.backends.backend import AgentBackend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
 from tandem.errors import NetworkError, SettingError, brief
 from tandem.replay.scored import ScoredSampler
@@ -32,7 +32,7 @@ class CompiledAction:
     """`action`, compiled by JAX or TensorFlow. It is recompiled when a number that it read has
     changed, and no longer compiled after RECOMPILATIONS such changes."""
 
-    def __init__(self, agent: object, backend: Backend, function: Callable[..., Any]) -> None:
+    def __init__(self, agent: object, backend: AgentBackend, function: Callable[..., Any]) -> None:
         self.backend, self.function = backend, function
         self.constants, self.changes = FrozenConstants(agent), 0
         self._recorded = self.constants.recorded(function)
@@ -75,7 +75,7 @@ class AgentAlgorithm:
     def __init__(
         self,
         agent: Any,
-        backend: Backend,
+        backend: AgentBackend,
         optimizers: list[Any],
         envs: int,
         gamma: float,
@@ -130,7 +130,7 @@ class AgentAlgorithm:
 
     def gradients(self, jit: bool) -> Callable[[Batch], AnyArray]:
         """Return a function that computes the gradients of a batch, see
-        `Backend.joint_gradients`."""
+        `AgentBackend.joint_gradients`."""
         if jit not in self._gradients:
             self._gradients[jit] = MeasuredGradients(self, jit)
         return self._gradients[jit]

@@ -324,7 +324,7 @@ class OnSequences(base.Algorithm):
         network's outputs, [B]."""
         xp, valid = ops.of(b.reward), self.over_time(b.extra["valid"])[:-1]
         out = self.over_time(self.output(self.net, b))
-        slope = xp.abs(self.backend.gradient(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
+        slope = xp.abs(self.backend.derivative(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
         return xp.sum(xp.sum(slope, -1), 0)
 
     def schedule(self, call: Call) -> dict[str, Array]:

@@ -106,9 +106,9 @@ def make(
 
     `threads` is the number of threads per operation. torch only: `compile` and `compile_cache` (see
     `torch_calls`), and `updates`, the number of updates of the run. `optimizer` is a framework
-    optimizer, whose copies replace every optimizer that an algorithm requests. `devices` is the
-    number of devices that share each update; on torch each has its own process, this one with
-    `rank`, and the processes have yet to join. `layout` holds an agent's devices instead.
+    optimizer or a type; copies of it replace every optimizer that an algorithm requests. `devices`
+    is the number of devices that share each update; on torch each has its own process, this one
+    with `rank`, and the processes have yet to join. `layout` holds an agent's devices instead.
     """
     framework = choose_keras(framework)
     if device not in DEVICES:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tandem import ops
-from tandem.backends import process
-from tandem.backends.reach import Reached
+from tandem.backends import process, variables
 from tandem.errors import NetworkError, SettingError
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
@@ -28,6 +28,9 @@ Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
 Each = Callable[[Batch], Array]  # one number per sample
 # one loss per optimizer or one joint loss, each a scalar or one value per sample
 Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]
+Gradient = list[Array]  # of all weights of an optimizer, as the optimizer takes it
+
+RECORDER = "recorder"  # type of an optimizer that only records its gradient
 
 # an update that may be discarded: (batch, whether earlier updates of the call took effect) ->
 # (metrics and priority, status code, whether to keep its changes)
@@ -119,9 +122,9 @@ class Network(Trained, ABC):
         "factorised"."""
         return noisy.draw(kind, rng, {n: tuple(x.shape) for n, x in self.noise.items()}, count)
 
-    @abstractmethod
     def read_noise(self) -> Weights:
         """Return the current noise."""
+        return dict(zip(self.noise, variables.read(self.noise.values()), strict=True))
 
     def mean(self) -> Weights:
         """Return the weights, in the format of `read`, with the noise set to 0."""
@@ -151,6 +154,7 @@ class Backend(ABC):
     framework: str
     device: str
     devices = 1  # number of devices that share each update
+    layout: Any = None  # these devices, if there are several
     usable = True  # False once a process that holds one of the devices is lost
     # whether updates call networks with sequences in time-major order
     time_first = False
@@ -159,20 +163,21 @@ class Backend(ABC):
     # number of pairs that the loss of an update compares, such as pairs of quantiles
     pairs = 0
     networks: dict[str, Any]  # networks, target networks and scalars by name
-    # the user's optimizer; `optimizer` returns copies of it, whatever type is requested
+    # the user's optimizer, or a type; `optimizer` returns copies of it, whatever type is requested
     given_optimizer: object = None
     # "yes" or "no" once it is known whether updates are compiled, for backends that have the choice
     compiled = ""
     on_compile: Callable[[], object] = staticmethod(lambda: None)  # called before compilation
-    # `minimize` does not change weights and stores gradients for `recorded_gradient`: another
-    # process makes the steps
-    gradients_only = False
     freeze: Sequence[str] = ()  # names, or prefixes of names, of weights to freeze
     frozen: frozenset[str] = frozenset()  # entries of `freeze` that matched a network's weights
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # shapes of each network's `parts`
 
     # whether new layers and tensors are float32, whatever the program's default
     float32 = False
+    # status of the update: 0, 1 if it requested a stop, or 2 + i if a value of optimizer i was not
+    # finite. An int, or an array while an update is traced
+    _code: Array = 0
+    _optimizers: list[Any]
 
     def enter_process(self) -> None:
         """Apply the process-wide settings of this backend's run; see `backends.process`."""
@@ -227,13 +232,15 @@ class Backend(ABC):
         of the corrected second moment; options epsilon, beta1, beta2), "radam" (Liu et al. 2020,
         arXiv:1908.03265, algorithm 2; same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783,
         supplement: g <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g
-        starts at 1 so that the first steps are not too long; options decay, epsilon) and "sgd". A
-        copy of the user's optimizer has no weight decay if it trains only scalars.
+        starts at 1 so that the first steps are not too long; options decay, epsilon), "sgd", and
+        RECORDER, which changes no weight: `recorded` of such an optimizer is the gradient of its
+        latest update, a NumPy vector [size]. A copy of the user's optimizer has no weight decay if
+        it trains only scalars.
         """
 
     def refuse_decay(self, options: dict[str, float]) -> None:
         """Raise SettingError for weight decay with a custom optimizer."""
-        if self.given_optimizer is not None and "weight_decay" in options:
+        if not isinstance(self.given_optimizer, str | None) and "weight_decay" in options:
             raise SettingError(
                 f"weight_decay={options['weight_decay']:g} is not supported with a custom "
                 "optimizer.",
@@ -241,7 +248,39 @@ class Backend(ABC):
                 "leave weight_decay out, and set it in your optimizer.",
             )
 
+    @property
+    def optimizer_names(self) -> list[str]:
+        """Names of all optimizers, in the order of the status codes."""
+        return [o.name for o in self._optimizers]
+
     @abstractmethod
+    def gradient(
+        self, optimizers: list[Any], losses: Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array], list[Gradient]]:
+        """Return (losses, aux, gradient of each optimizer's weights), all computed at the same
+        point.
+
+        `losses(batch)` returns a scalar for each optimizer, or one for all, and `aux`. Several
+        devices call it with one of `parts(batch)` equal parts each, whose losses must add up.
+        """
+
+    @abstractmethod
+    def apply(
+        self,
+        optimizer: Any,
+        gradient: Gradient,
+        learning_rate: Array | None = None,
+        keep: Array = True,
+    ) -> None:
+        """Inside an update, step against a gradient of `gradient`, or of
+        `optimizer.from_vector`, unless `keep` is known to be false; a compiled update undoes the
+        step then."""
+
+    def parts(self, batch: Batch) -> int:
+        """Return the number of devices that share the rows of a batch."""
+        divides = self.layout is not None and self.layout.divides_rows
+        return int(self.layout.parts(batch)) if divides else 1
+
     def minimize(
         self,
         optimizer: Any,
@@ -263,52 +302,64 @@ class Backend(ABC):
         clipped to the global norm `clip_norm`. If `stop(aux)` is true, or the loss or a gradient is
         not finite, this update and all later ones of the call change nothing.
         """
+        batch = over_batch(batch) if over_batch else batch
+        if count is None and self.parts(batch) > 1:
+            like = leaves(batch.obs)[0]
+            count = ops.of(like).constant(np.float32(rows(batch)), like)
 
-    @abstractmethod
-    def recorded_gradient(self, optimizer: Any) -> AnyArray:
-        """Return the clipped gradient of the latest `minimize` as a vector [optimizer.size].
-        Requires `gradients_only`."""
+        def reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
+            each, aux = loss(b)
+            return [reduce(each, b, count)], aux
 
-    @abstractmethod
-    def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
-        """Inside an update, make the step that `minimize` would have made with this recorded
-        gradient."""
+        for n in optimizer.networks:
+            n.learning = True
+        try:
+            (value,), aux, (gradient,) = self.gradient([optimizer], reduced, batch)
+        finally:
+            for n in optimizer.networks:
+                n.learning = False
+        stopped = None if stop is None else stop(aux)
+        self._guard(optimizer, value, gradient, clip_norm, stopped)
+        self.apply(optimizer, gradient, learning_rate, self._code == 0)
+        return value, aux
 
-    @abstractmethod
-    def minimize_joint(
-        self, optimizers: list[Any], losses: Losses, batch: Batch
-    ) -> tuple[list[Array], dict[str, Array]]:
-        """Make one step per optimizer of `wrap_optimizer`, each on its own loss or all on the only
-        one. All gradients are computed at the same point, before any step. Return the reduced
-        losses and `aux`; non-finite values are handled as in `minimize`."""
+    def _guard(
+        self,
+        optimizer: Any,
+        value: Array,
+        gradient: Gradient,
+        clip_norm: Array | None = None,
+        stop: Array | None = None,
+    ) -> None:
+        """Set the status code if `stop` is true, or the loss `value` or the gradient is not finite.
+        Clip the gradient to the global norm `clip_norm`."""
+        norm = self._norm(gradient)
+        self._check(optimizer, norm + value, stop)
+        if clip_norm is not None:
+            scale = self._at_most_one(clip_norm / (norm + 1e-6))
+            for i in range(len(gradient)):
+                gradient[i] *= scale  # in place if arrays are mutable
 
-    @abstractmethod
-    def joint_gradients(
-        self, optimizers: list[Any], losses: Losses, jit: bool = True
-    ) -> Callable[[Batch], AnyArray]:
-        """Return a function that computes the gradients of `minimize_joint` for a batch, without
-        changing anything, as one vector [P] over the weights of all optimizers. It is compiled if
-        updates are, unless `jit` is False."""
+    def _check(self, optimizer: Any, number: Array, stop: Array | None = None) -> Array:
+        """Set the status code if `stop` is true or the number is not finite. Return whether the
+        update may still take effect."""
+        fault = 2 + self._optimizers.index(optimizer)
+        if not isinstance(self._code, int):
+            xp = ops.of(number)
+            code = xp.where(xp.isfinite(number), 0 if stop is None else xp.where(stop, 1, 0), fault)
+            self._code = xp.where(self._code == 0, code, self._code)
+        elif not self._code:
+            self._code = int(stop is not None and bool(stop)) if isfinite(float(number)) else fault
+        return self._code == 0
 
-    @abstractmethod
-    def adopt(self, reached: Reached) -> None:
-        """Take over the networks and variables of a user's agent: from now on they are part of
-        updates and of `state`."""
+    def _norm(self, gradient: Gradient) -> Array:
+        """Return the global norm of a gradient."""
+        xp = ops.of(gradient[0])
+        return xp.sqrt(sum(xp.sum(g * g) for g in gradient))
 
-    @abstractmethod
-    def wrap_optimizer(self, name: str, optimizer: object, weights: list[Variable]) -> Any:
-        """Wrap the user's optimizer itself for `minimize_joint`. `weights` are the agent's weights
-        that it trains."""
-
-    @abstractmethod
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
-        """Turn a user's function of arrays [B, ...] into one of NumPy arrays, without gradients,
-        and compiled if possible."""
-
-    @abstractmethod
-    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
-        """Call `function` once on these arrays, uncompiled and without gradients. Return NumPy
-        arrays."""
+    def _at_most_one(self, number: Array) -> Array:
+        """Return the minimum of a number and 1."""
+        return ops.of(number).minimum(number, 1.0)
 
     @abstractmethod
     def trust_region_step(
@@ -338,7 +389,7 @@ class Backend(ABC):
         computed or changed, and the metrics are NaN (not measured)."""
 
     @abstractmethod
-    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+    def derivative(self, f: Callable[[Array], Array], x: Array) -> Array:
         """Return the derivative at x of f, a function from an array to a scalar."""
 
     @abstractmethod
@@ -407,6 +458,52 @@ class Backend(ABC):
     def close(self) -> None:
         """End all updates, including the worker processes that make them."""
         return
+
+
+class AgentBackend(Backend):
+    """The additional operations for agents whose networks, loss and optimizers are the user's."""
+
+    @abstractmethod
+    def adopt(self, modules: dict[str, Module], variables: dict[str, Variable]) -> None:
+        """Take over the networks and variables of a user's agent: from now on they are part of
+        updates and of `state`."""
+
+    @abstractmethod
+    def wrap_optimizer(self, name: str, optimizer: object, weights: list[Variable]) -> Any:
+        """Wrap the user's optimizer itself for `minimize_joint`. `weights` are the agent's weights
+        that it trains."""
+
+    def minimize_joint(
+        self, optimizers: list[Any], losses: Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array]]:
+        """Make one step per optimizer of `wrap_optimizer`, each on its own loss or all on the only
+        one. All gradients are computed at the same point, before any step. Return the reduced
+        losses and `aux`; non-finite values are handled as in `minimize`."""
+        reduced = all_reduced(losses, self.parts(batch))
+        values, aux, gradients = self.gradient(optimizers, reduced, batch)
+        for i, (o, gradient) in enumerate(zip(optimizers, gradients, strict=True)):
+            self._guard(o, values[min(i, len(values) - 1)], gradient)
+        for o, gradient in zip(optimizers, gradients, strict=True):
+            self.apply(o, gradient, keep=self._code == 0)
+        return values, aux
+
+    @abstractmethod
+    def joint_gradients(
+        self, optimizers: list[Any], losses: Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        """Return a function that computes the gradients of `minimize_joint` for a batch, without
+        changing anything, as one vector [P] over the weights of all optimizers. It is compiled if
+        updates are, unless `jit` is False."""
+
+    @abstractmethod
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
+        """Turn a user's function of arrays [B, ...] into one of NumPy arrays, without gradients,
+        and compiled if possible."""
+
+    @abstractmethod
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
+        """Call `function` once on these arrays, uncompiled and without gradients. Return NumPy
+        arrays."""
 
 
 def rows(batch: Batch) -> int:

@@ -28,7 +28,6 @@ from tandem.backends.keras_optimizers import (
     KerasOptimizerWrapper,
 )
 from tandem.backends.malloc import keep_freed
-from tandem.backends.reach import Reached
 from tandem.backends.variables import host
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import keras_bodies
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 ops = keras.ops
 
 
-class KerasBackend(backend.Backend):
+class KerasBackend(backend.AgentBackend):
     """Keras models on the backend that Keras was started with (TensorFlow or JAX)."""
 
     def __init__(
@@ -50,22 +49,21 @@ class KerasBackend(backend.Backend):
     ) -> None:
         """layout: several devices that are already set up."""
         process.begin(self)
-        self.framework, self._layout = keras.backend.backend(), layout
+        self.framework, self.layout = keras.backend.backend(), layout
         self.devices = devices if layout is None else layout.count
         several = devices_of(self.framework) if devices > 1 and layout is None else None
         if several is not None:
             several.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
         if several is not None:
-            self._layout = several.LAYOUT(self.device, devices)
+            self.layout = several.LAYOUT(self.device, devices)
         self.networks = {}
         # all objects that hold variables, by their names in a checkpoint
         self._owners: dict[
             str, KerasNetwork | KerasScalar | KerasOptimizer | KerasOptimizerWrapper
         ] = {}
-        self._optimizers: list[KerasOptimizer | KerasOptimizerWrapper] = []
+        self._optimizers = []
         self._shared = False  # whether a user's agent may also hold the variables' arrays
-        self._code: Array = None  # during tracing: 0, or why the update must take no effect
         self._late: list[
             tuple[backend.Network, backend.Network, Array]
         ] = []  # target updates to make at its end
@@ -81,8 +79,8 @@ class KerasBackend(backend.Backend):
             net = KerasNetwork(name, *keras_bodies.given(name, source))
         for variable in self.held(name, net.parts()):
             variable.trainable = False
-        if self._layout is not None and not self._layout.divides_rows:
-            net.layout = self._layout
+        if self.layout is not None and not self.layout.divides_rows:
+            net.layout = self.layout
         self._owners[f"network/{name}"] = self.networks[name] = net
         if self.device == "cpu" and net.convolves:
             keep_freed()
@@ -104,10 +102,10 @@ class KerasBackend(backend.Backend):
         trained = [v for n in networks for v in n.module.trainable_variables]
         self.expect_trainable(name, trained)
         self.refuse_decay(options)
-        given = self.given_optimizer
+        given = kind if self.given_optimizer is None else self.given_optimizer
         optimizer = (
-            OPTIMIZERS["kept" if self.gradients_only else kind](name, networks, **options)
-            if given is None or self.gradients_only
+            OPTIMIZERS[given](name, networks, **options)
+            if isinstance(given, str)
             else KerasOptimizerCopy(name, networks, given)
         )
         self._owners[f"optimizer/{name}"] = optimizer
@@ -116,134 +114,26 @@ class KerasBackend(backend.Backend):
 
     # Learning
 
-    def minimize(
-        self,
-        optimizer: KerasOptimizer,
-        loss: backend.Loss,
-        batch: Batch,
-        learning_rate: Array,
-        clip_norm: Array | None = None,
-        count: Array | None = None,
-        stop: Callable[[dict[str, Array]], Array] | None = None,
-        over_batch: Callable[[Batch], Batch] | None = None,
-    ) -> tuple[Array, dict[str, Array]]:
-        batch = over_batch(batch) if over_batch else batch
-        divider = self._divider(batch)
-        if divider and count is None:
-            count = float(backend.rows(batch))
-
-        def reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
-            each, aux = loss(b)
-            return [backend.reduce(each, b, count)], aux
-
-        gradients = divider.gradients if divider else ENGINE.gradients
-        read = self._in_networks if divider else self.variables
-        for n in optimizer.networks:
-            n.learning = True
-        try:
-            (value,), aux, (grads,) = gradients(reduced, batch, [optimizer.trained], read)
-        finally:
-            for n in optimizer.networks:
-                n.learning = False
-        grads = optimizer.vectors(grads)
-        norm = ops.sqrt(sum(ops.sum(g * g) for g in grads))
-        code = ops.where(ops.isfinite(norm + value), 0, 2 + self._optimizers.index(optimizer))
-        if stop is not None:
-            code = ops.where(ops.logical_and(ops.equal(code, 0), stop(aux)), 1, code)
-        self._code = ops.where(ops.equal(self._code, 0), code, self._code)
-        if clip_norm is not None:
-            scale = ops.minimum(clip_norm / (norm + 1e-6), 1.0)
-            grads = [g * scale for g in grads]
-        self._apply(optimizer, grads, learning_rate)
-        return value, aux
-
-    def _apply(self, optimizer: KerasOptimizer, vectors: list[Array], learning_rate: Array) -> None:
-        """Make the step and normalize weights of length 1. A step that is only recorded changes
-        nothing."""
-        optimizer.apply(vectors, learning_rate)
-        if not self.gradients_only:
-            for v in (v for n in optimizer.networks for v in n.unit):
-                v.assign(unit_columns(v.value))
-
-    def _divider(self, batch: Batch) -> Any:
-        """Return the layout that divides the batch for its gradients, or None if there is none or
-        the parts are uneven."""
-        layout = self._layout
-        if layout is None or not layout.divides_rows:
-            return None
-        return layout if layout.even(batch) else None
-
-    def recorded_gradient(self, optimizer: KerasOptimizer) -> AnyArray:
-        return np.asarray(optimizer.variables[0].value)
-
-    def step(self, optimizer: KerasOptimizer, gradient: Array, learning_rate: Array) -> None:
-        self._apply(optimizer, optimizer.vectors(optimizer.parts(gradient)), learning_rate)
-
-    def minimize_joint(
-        self, optimizers: list[KerasOptimizerWrapper], losses: backend.Losses, batch: Batch
-    ) -> tuple[list[Array], dict[str, Array]]:
-        groups, layout = [o.trained for o in optimizers], self._layout
+    def gradient(
+        self, optimizers: list[Any], losses: backend.Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array], list[backend.Gradient]]:
+        groups, layout = [o.trained for o in optimizers], self.layout
         if layout is not None and layout.divides_rows:
-            reduced = backend.all_reduced(losses, layout.parts(batch))
-            values, aux, grads = layout.gradients(reduced, batch, groups, self._in_networks)
+            values, aux, grads = layout.gradients(losses, batch, groups, self._in_networks)
         else:
-            reduced = backend.all_reduced(losses)
-            values, aux, grads = ENGINE.gradients(reduced, batch, groups, self.variables)
-        for i, (o, gradient) in enumerate(zip(optimizers, grads, strict=True)):
-            norm = sum(ops.sum(g * g) for g in gradient) + values[min(i, len(values) - 1)]
-            code = ops.where(ops.isfinite(norm), 0, 2 + self._optimizers.index(o))
-            self._code = ops.where(ops.equal(self._code, 0), code, self._code)
-        for o, gradient in zip(optimizers, grads, strict=True):
-            o.apply(gradient, layout, ops.equal(self._code, 0))
-        return values, aux
+            values, aux, grads = ENGINE.gradients(losses, batch, groups, self.variables)
+        return values, aux, [o.vectors(g) for o, g in zip(optimizers, grads, strict=True)]
 
-    def joint_gradients(
-        self, optimizers: list[KerasOptimizerWrapper], losses: backend.Losses, jit: bool = True
-    ) -> Callable[[Batch], AnyArray]:
-        reduced = backend.all_reduced(losses)
-
-        def vector(b: Batch) -> Array:
-            known = [v for v in self.variables if isinstance(v, keras.Variable)]
-            values = [(v, ops.copy(v.value)) for v in known]
-            with keras.StatelessScope(values):  # discard what the loss assigns
-                groups = [o.trained for o in optimizers]
-                gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
-            flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
-            return ops.concatenate(flat)
-
-        run = (
-            ENGINE.compiled_function(vector, self.variables) if jit else partial(self.call, vector)
-        )
-        return lambda batch: np.asarray(run(batch))
-
-    def adopt(self, reached: Reached) -> None:
-        self._shared = True
-        for name, module in reached.modules.items():
-            self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(
-                name, module, None, {}
-            )
-        for name, variable in reached.variables.items():
-            known = isinstance(variable, keras.Variable)
-            # a tf.Variable; code of other backends cannot read it
-            if known or self.framework == "tensorflow":
-                self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
-                    name, variable if known else Raw(variable)
-                )
-
-    def wrap_optimizer(
-        self, name: str, optimizer: object, weights: list[Variable]
-    ) -> KerasOptimizerWrapper:
-        self._owners[f"optimizer/{name}"] = wrapped = KerasOptimizerWrapper(
-            name, optimizer, weights
-        )
-        self._optimizers.append(wrapped)
-        return wrapped
-
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
-        return ENGINE.compiled_function(function, self.variables)
-
-    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
-        return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
+    def apply(
+        self,
+        optimizer: Any,
+        gradient: backend.Gradient,
+        learning_rate: Array | None = None,
+        keep: Array = True,
+    ) -> None:
+        optimizer.apply(gradient, learning_rate, keep)
+        for v in optimizer.unit:
+            v.assign(unit_columns(v.value))
 
     def trust_region_step(
         self,
@@ -269,10 +159,10 @@ class KerasBackend(backend.Backend):
 
             return value
 
-        divider = self._divider(batch)
+        several = self.parts(batch) > 1
 
         def whole(of: Callable[[Batch], Tree]) -> Tree:  # sums over samples
-            return divider.sum(of, batch, self._in_networks) if divider else of(batch)
+            return self.layout.sum(of, batch, self._in_networks) if several else of(batch)
 
         before, gradient = whole(lambda b: ENGINE.value_and_gradient(at(objective, b), start))
 
@@ -290,9 +180,7 @@ class KerasBackend(backend.Backend):
             return ops.logical_and(better > 0, far <= radius), (flat, better, far)
 
         accepted, (flat, better, far) = ENGINE.first(region.backtracks, attempt)
-        fine = ops.isfinite(ops.sum(gradient * gradient) + before)
-        code = ops.where(fine, 0, 2 + self._optimizers.index(optimizer))
-        self._code = ops.where(ops.equal(self._code, 0), code, self._code)
+        self._check(optimizer, ops.sum(gradient * gradient) + before)
         for v, x, old in zip(trained, optimizer.parts(flat), values, strict=True):
             v.assign(ops.where(accepted, x, old))
         return {
@@ -318,7 +206,7 @@ class KerasBackend(backend.Backend):
         metrics, self._code = ENGINE.choose(ops.greater(flag, 0), done, idle, self.variables)
         return dict(zip(names, metrics, strict=True))
 
-    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+    def derivative(self, f: Callable[[Array], Array], x: Array) -> Array:
         return ENGINE.value_and_gradient(f, x)[1]
 
     def soft_update(
@@ -362,7 +250,7 @@ class KerasBackend(backend.Backend):
         names: list[str] = []
         faults = self.optimizer_names
         guarded = partial(self._guarded, self._placing(update), names)
-        layout, more = self._layout, dict[str, Any]()
+        layout, more = self.layout, dict[str, Any]()
         if layout is not None:
             layout.time_first, layout.together = self.time_first, self.together
             more = {"layout": layout}
@@ -430,10 +318,55 @@ class KerasBackend(backend.Backend):
         guarded = partial(self._guarded, self._placing(update), names)
         return kind(guarded, self._track_late, self.variables, names, self.pairs)
 
-    @property
-    def optimizer_names(self) -> list[str]:
-        """Names of all optimizers, in the order of the status codes."""
-        return [o.name for o in self._optimizers]
+    # Agents of users
+
+    def joint_gradients(
+        self, optimizers: list[KerasOptimizerWrapper], losses: backend.Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        reduced = backend.all_reduced(losses)
+
+        def vector(b: Batch) -> Array:
+            known = [v for v in self.variables if isinstance(v, keras.Variable)]
+            values = [(v, ops.copy(v.value)) for v in known]
+            with keras.StatelessScope(values):  # discard what the loss assigns
+                groups = [o.trained for o in optimizers]
+                gradients = ENGINE.gradients(reduced, b, groups, self.variables)[2]
+            flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
+            return ops.concatenate(flat)
+
+        run = (
+            ENGINE.compiled_function(vector, self.variables) if jit else partial(self.call, vector)
+        )
+        return lambda batch: np.asarray(run(batch))
+
+    def adopt(self, modules: dict[str, keras.Layer], variables: dict[str, Variable]) -> None:
+        self._shared = True
+        for name, module in modules.items():
+            self._owners[f"network/{name}"] = self.networks[name] = KerasNetwork(
+                name, module, None, {}
+            )
+        for name, variable in variables.items():
+            known = isinstance(variable, keras.Variable)
+            # a tf.Variable; code of other backends cannot read it
+            if known or self.framework == "tensorflow":
+                self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
+                    name, variable if known else Raw(variable)
+                )
+
+    def wrap_optimizer(
+        self, name: str, optimizer: object, weights: list[Variable]
+    ) -> KerasOptimizerWrapper:
+        self._owners[f"optimizer/{name}"] = wrapped = KerasOptimizerWrapper(
+            name, optimizer, weights, self.layout
+        )
+        self._optimizers.append(wrapped)
+        return wrapped
+
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
+        return ENGINE.compiled_function(function, self.variables)
+
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
+        return tree_map(ops.convert_to_numpy, function(*tree_map(ops.convert_to_tensor, arrays)))
 
     # State
 
@@ -455,7 +388,7 @@ class KerasBackend(backend.Backend):
 
     def share(self) -> None:
         """Start all workers with the first worker's networks and optimizers."""
-        self._layout.share(v for v in self.variables if isinstance(v, keras.Variable))
+        self.layout.share(v for v in self.variables if isinstance(v, keras.Variable))
 
     def close(self) -> None:
         if self.framework == "tensorflow":

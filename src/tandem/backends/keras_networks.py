@@ -94,9 +94,6 @@ class KerasNetwork(backend.Network):
         for n, x in noise.items():
             self._named[n].assign(x)
 
-    def read_noise(self) -> Weights:
-        return models.read(self.noise)
-
     def predict(self, x: Tree) -> AnyArray:
         if self._predict is None:
             length = partial(models.padded_length, lengths=set())

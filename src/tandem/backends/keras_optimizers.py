@@ -11,10 +11,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from tandem.backends.backend import RECORDER
 from tandem.backends.variables import host
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
-from tandem.types import Array, JSONDict, Variable
+from tandem.types import AnyArray, Array, JSONDict, Variable
 
 ops = keras.ops
 NUMBERS = {"weight_decay": "weight_decay", "beta1": "beta_1", "beta2": "beta_2"}  # Keras's names
@@ -29,6 +30,7 @@ class KerasOptimizer:
 
     def __init__(self, name: str, networks: list[Any]) -> None:
         self.name, self.networks = name, networks
+        self.unit = [v for n in networks for v in n.unit]  # projected after each step
         self.trained = list(
             {id(v): v for n in networks for v in n.module.trainable_variables}.values()
         )
@@ -63,6 +65,10 @@ class KerasOptimizer:
             for group in self._groups
         ]
 
+    def from_vector(self, gradient: Array) -> list[Array]:
+        """Convert a gradient [size] to this optimizer's vectors."""
+        return self.vectors(self.parts(gradient))
+
     def parts(self, gradient: Array) -> list[Array]:
         """Split a vector [size] into one gradient per weight."""
         ends = list(accumulate(math.prod(v.shape) for v in self.trained))
@@ -71,8 +77,8 @@ class KerasOptimizer:
             for v, a, b in zip(self.trained, [0, *ends[:-1]], ends, strict=True)
         ]
 
-    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
-        """Move the weights against the gradient vectors."""
+    def apply(self, gradients: list[Array], learning_rate: Array, keep: Array = True) -> None:
+        """Move the weights against the gradient vectors. keep: see `Backend.apply`."""
         self.begin()
         for k, (group, sizes) in enumerate(zip(self._groups, self._sizes, strict=True)):
             change = learning_rate * self.direction(k, gradients[k])
@@ -163,11 +169,12 @@ class KerasRMSProp(KerasOptimizer):
         return gradient / ops.sqrt(square.value + self.epsilon)
 
 
-class KerasGradientRecorder(KerasOptimizer):
+class KerasRecorder(KerasOptimizer):
     """A recorder of the gradient of all weights as one vector, which changes no weight."""
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
         super().__init__(name, networks)
+        self.unit = []
         self.variables = [
             keras.Variable(
                 np.zeros(self.size, np.float32), trainable=False, name=f"{name}_gradient"
@@ -177,7 +184,12 @@ class KerasGradientRecorder(KerasOptimizer):
     def vectors(self, gradients: list[Array]) -> list[Array]:
         return [ops.concatenate([ops.reshape(g, (-1,)) for g in gradients])]
 
-    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
+    @property
+    def recorded(self) -> AnyArray:
+        """The gradient of the latest update; see `Backend.optimizer`."""
+        return np.asarray(self.variables[0].value)
+
+    def apply(self, gradients: list[Array], learning_rate: Array, keep: Array = True) -> None:
         self.variables[0].assign(gradients[0])
 
 
@@ -209,7 +221,7 @@ class KerasOptimizerCopy(KerasOptimizer):
     def vectors(self, gradients: list[Array]) -> list[Array]:
         return gradients
 
-    def apply(self, gradients: list[Array], learning_rate: Array) -> None:
+    def apply(self, gradients: list[Array], learning_rate: Array, keep: Array = True) -> None:
         self.inner.apply(gradients, self.trained)
 
 
@@ -240,10 +252,16 @@ def _copied(given: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
 
 
 class KerasOptimizerWrapper:
-    """A user's Keras optimizer: itself, not a copy."""
+    """A user's Keras optimizer: itself, not a copy. layout: the backend's."""
+
+    unit = ()
 
     def __init__(
-        self, name: str, optimizer: keras.optimizers.Optimizer, weights: list[Variable]
+        self,
+        name: str,
+        optimizer: keras.optimizers.Optimizer,
+        weights: list[Variable],
+        layout: Any = None,
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise SettingError(
@@ -253,7 +271,7 @@ class KerasOptimizerWrapper:
             )
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer = optimizer.inner_optimizer
-        self.name, self.inner, self._weights = name, optimizer, weights
+        self.name, self.inner, self._weights, self._layout = name, optimizer, weights, layout
         self.trained: list[Variable] = []
         # hyperparameters passed to an update as inputs, by the names of `numbers`
         self.inputs: dict[str, Array] = {}
@@ -293,16 +311,19 @@ class KerasOptimizerWrapper:
     def __exit__(self, *_: object) -> None:
         """Do nothing: the variables belong to the optimizer."""
 
-    def apply(self, gradients: list[Array], layout: Any = None, fine: Array = True) -> None:
+    def vectors(self, gradients: list[Array]) -> list[Array]:
+        """Return the gradients of `trained`, which Keras takes as they are."""
+        return gradients
+
+    def apply(self, gradients: list[Array], learning_rate: None, keep: Array) -> None:
         """Make a step against the gradients of `trained`, with its hyperparameters or those in
-        `inputs`; with a `layout` of several devices, on all of them. fine: whether the update is
-        valid."""
-        own = vars(self.inner)
+        `inputs`, and on all devices if there are several. keep: see `Backend.apply`."""
+        own, layout = vars(self.inner), self._layout
         before = {NUMBERS[n]: own[NUMBERS[n]] for n in self.inputs}
         own.update({NUMBERS[n]: x for n, x in self.inputs.items()})
         try:
             if layout is not None and layout.divides_rows:
-                layout.apply(self.inner, gradients, self.trained, fine)
+                layout.apply(self.inner, gradients, self.trained, keep)
             else:
                 self.inner.apply(gradients, self.trained)
         finally:
@@ -365,5 +386,5 @@ OPTIMIZERS: dict[str, Callable[..., KerasOptimizer]] = {
     "radam": KerasRAdam,
     "rmsprop": KerasRMSProp,
     "sgd": KerasOptimizer,
-    "kept": KerasGradientRecorder,
+    RECORDER: KerasRecorder,
 }

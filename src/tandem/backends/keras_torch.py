@@ -4,7 +4,6 @@ Only creating, calling, reading and writing networks differ."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import torch
@@ -80,12 +79,6 @@ class KerasTorchBackend(TorchBackend):
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)
-
-    def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
-        super().step(optimizer, gradient, learning_rate)
-        if not self.gradients_only:
-            for v in (v for n in optimizer.networks for v in n.constrained):
-                v.value.copy_(v.constraint(v.value))
 
 
 BACKEND = KerasTorchBackend  # looked up by `backends.make`

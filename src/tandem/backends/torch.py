@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,10 @@ from torch import nn
 from tandem import ops
 from tandem.backends import backend, process, torch_calls, torch_generators, torch_traced
 from tandem.backends.malloc import keep_freed
-from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import TorchLayout, kind_of, own_device
 from tandem.backends.torch_networks import TorchFreeVariable, TorchNetwork, TorchScalar, bind
-from tandem.backends.torch_optimizers import TorchOptimizer, eager_gradient
-from tandem.backends.torch_own import TorchOptimizerWrapper, divided, joint_gradients
+from tandem.backends.torch_optimizers import TorchOptimizer, gradients
+from tandem.backends.torch_own import TorchOptimizerWrapper
 from tandem.backends.torch_states import Stateful, stored
 from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient, unit_columns
@@ -66,10 +64,7 @@ class TorchBackend(Stateful):
         torch_generators.seed(seed, self._device)
         self.layout = TorchLayout(rank, devices, self._device) if several else None
         self.networks = {}
-        self._optimizers: list[Any] = []
-        # code of this update: 1 if it requested a stop, 2 + i if a value of optimizer i was not
-        # finite
-        self._code = 0
+        self._optimizers = []
         # while an update is traced: the tensors that it changes
         self.tracing: list[torch.Tensor] = []
         self._dirty = False  # whether this update has changed anything
@@ -130,143 +125,47 @@ class TorchBackend(Stateful):
                 )
         self.expect_trainable(name, [p for n in networks for p in n.weights if p.requires_grad])
         self.refuse_decay(options)
-        chosen = (
-            "kept"
-            if self.gradients_only
-            else kind
-            if self.given_optimizer is None
-            else self.given_optimizer
-        )
+        chosen = kind if self.given_optimizer is None else self.given_optimizer
         self._optimizers.append(optimizer := TorchOptimizer(name, networks, chosen, options))
         return optimizer
 
     # Learning
 
-    def minimize(
+    def gradient(
+        self, optimizers: list[Any], losses: backend.Losses, batch: Batch
+    ) -> tuple[list[Array], dict[str, Array], list[backend.Gradient]]:
+        if self.layout is None:
+            return gradients(optimizers, losses, batch)
+        take, kind = partial(gradients, optimizers, losses), " ".join(o.name for o in optimizers)
+        return self.layout.gradient(take, batch, list(self.networks.values()), kind)
+
+    def apply(
         self,
-        optimizer: TorchOptimizer,
-        loss: backend.Loss,
-        batch: Batch,
-        learning_rate: Array,
-        clip_norm: Array | None = None,
-        count: Array | None = None,
-        stop: Callable[[dict[str, Array]], Array] | None = None,
-        over_batch: Callable[[Batch], Batch] | None = None,
-    ) -> tuple[Array, dict[str, Array]]:
-        for n in optimizer.networks:
-            n.learning = True
-        try:
-            if self.layout is None:
-                each = (lambda b: loss(over_batch(b))) if over_batch else loss
-                value, aux, grad = eager_gradient(optimizer, each, batch, count)
-            else:
-                take = partial(eager_gradient, optimizer, loss)
-                whole = over_batch(batch) if over_batch else batch
-                networks = list(self.networks.values())
-                value, aux, grad = self.layout.gradient(
-                    take, whole, count, networks, optimizer.name
-                )
-        finally:
-            for n in optimizer.networks:
-                n.learning = False
-        norm = torch.linalg.vector_norm(grad)
-        if not self._holds(optimizer, norm + value, stop is not None and stop(aux)):
-            return value, aux
-        if clip_norm is not None:
-            factor = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-            grad *= torch_traced.once(factor) if self.tracing else factor
-        self.step(optimizer, grad, learning_rate)
-        return value, aux
-
-    def _holds(
-        self, optimizer: TorchOptimizer | TorchOptimizerWrapper, number: Array, stop: Array = False
-    ) -> bool:
-        """Return whether the update continues: not after `stop` or a non-finite number, which set
-        the code. A traced update always continues; its result is then discarded."""
-        fault = 2 + self._optimizers.index(optimizer)
-        if self.tracing:
-            stopped = stop.to(torch.int64) if isinstance(stop, torch.Tensor) else int(stop)
-            code = torch.where(torch.isfinite(number), stopped, fault)
-            self._code = torch.where(self._code == 0, code, self._code)
-            return True
-        if not self._code:
-            self._code = int(bool(stop)) if isfinite(float(number)) else fault
-        return not self._code
-
-    def recorded_gradient(self, optimizer: TorchOptimizer) -> AnyArray:
-        return np.asarray(optimizer.entries()["gradient"].cpu().numpy())
-
-    def step(self, optimizer: TorchOptimizer, gradient: Array, learning_rate: Array) -> None:
+        optimizer: Any,
+        gradient: backend.Gradient,
+        learning_rate: Array | None = None,
+        keep: Array = True,
+    ) -> None:
         if self.tracing:
             inner, (state,) = optimizer.inner, optimizer.inner.state.values()
             move = torch_traced.STEPS[type(inner)]
-            move(inner, optimizer.flat, gradient, state, learning_rate)
+            move(inner, optimizer.flat, *gradient, state, learning_rate)
+        elif keep:
+            optimizer.step(gradient, learning_rate)
         else:
-            if not optimizer.given:
-                optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
-            optimizer.step(gradient)
+            return
         for weight in optimizer.unit:
             weight.copy_(unit_columns(weight))
+        for v in optimizer.constrained:
+            v.value.copy_(v.constraint(v.value))
         self._dirty = True
 
-    def minimize_joint(
-        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, batch: Batch
-    ) -> tuple[list[Array], dict[str, Array]]:
-        if self.layout is None:
-            values, aux, gradients = joint_gradients(optimizers, losses, batch)
-        else:
-            networks = list(self.networks.values())
-            values, aux, gradients = divided(self.layout, optimizers, losses, batch, networks)
-        for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
-            o.take(own)
-            self._holds(o, o.norm() + values[min(i, len(values) - 1)])
-        if not self._code:
-            for o in optimizers:
-                o.inner.step()
-            self._dirty = True
-        return values, aux
+    def _norm(self, gradient: backend.Gradient) -> Array:
+        return torch.linalg.vector_norm(*gradient)
 
-    def joint_gradients(
-        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
-    ) -> Callable[[Batch], AnyArray]:
-        def run(batch: Batch) -> AnyArray:
-            # a forward pass may change statistics and generators
-            before = self.state() if any(o.stateful_forward for o in optimizers) else None
-            try:
-                gradients = joint_gradients(optimizers, losses, self.to_device(batch))[2]
-            finally:
-                if before is not None:
-                    self.load_state(before)
-            flat = [g.reshape(-1) for group in gradients for g in group]
-            return np.asarray(torch.cat(flat).cpu().numpy())
-
-        return run
-
-    def adopt(self, reached: Reached) -> None:
-        for name, module in reached.modules.items():
-            self.networks[name] = TorchNetwork(name, module, None, self._device)
-        for name, x in reached.variables.items():
-            self.networks[name] = TorchFreeVariable(name, x)
-
-    def wrap_optimizer(
-        self, name: str, optimizer: object, weights: list[Variable]
-    ) -> TorchOptimizerWrapper:
-        self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
-        parameter_ids = {id(p) for p in wrapped.parameters}
-        wrapped.stateful_forward = [
-            n.module
-            for n in self.networks.values()
-            if n.stateful_forward and any(id(p) in parameter_ids for p in n.weights)
-        ]
-        return wrapped
-
-    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
-        return lambda *xs: self.call(function, *xs)
-
-    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
-        with torch.inference_mode():
-            out = function(*self.to_device(arrays))
-        return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
+    def _at_most_one(self, number: Array) -> Array:
+        number = torch.clamp(number, max=1.0)
+        return torch_traced.once(number) if self.tracing else number
 
     def trust_region_step(
         self,
@@ -308,7 +207,7 @@ class TorchBackend(Stateful):
             return curved + region.damping * x
 
         none = torch.zeros((), device=self._device)
-        if not self._holds(optimizer, (slope * slope).sum() + before):
+        if not self._check(optimizer, (slope * slope).sum() + before):
             return {"improvement": none, "divergence": none}
         x = conjugate_gradient(product, slope, region.iterations, _repeat)
         longest = x * torch.sqrt(2.0 * radius / ((x * product(x)).sum() + 1e-10))
@@ -334,7 +233,7 @@ class TorchBackend(Stateful):
             else {n: torch.tensor(torch.nan, device=self._device) for n in names}
         )
 
-    def gradient(self, f: Callable[[Array], Array], x: Array) -> Array:
+    def derivative(self, f: Callable[[Array], Array], x: Array) -> Array:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             return torch.autograd.grad(f(leaf), leaf)[0]
@@ -355,7 +254,7 @@ class TorchBackend(Stateful):
     def compile(
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., backend.Outcome]:
-        faults, update = [o.name for o in self._optimizers], self._placing(update)
+        faults, update = self.optimizer_names, self._placing(update)
         if self.layout is not None:
             self.layout.together = self.together
         # if True, a forward pass changes statistics and generators
@@ -449,6 +348,53 @@ class TorchBackend(Stateful):
 
     def to_host(self, tree: Tree) -> Tree:
         return tree_map(lambda x: x.cpu().numpy(), tree)
+
+    # Agents of users
+
+    def joint_gradients(
+        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
+    ) -> Callable[[Batch], AnyArray]:
+        reduced = backend.all_reduced(losses)
+
+        def run(batch: Batch) -> AnyArray:
+            # a forward pass may change statistics and generators
+            before = self.state() if any(o.stateful_forward for o in optimizers) else None
+            try:
+                found = gradients(optimizers, reduced, self.to_device(batch))[2]
+            finally:
+                if before is not None:
+                    self.load_state(before)
+            return np.asarray(torch.cat([x for vectors in found for x in vectors]).cpu().numpy())
+
+        return run
+
+    def adopt(self, modules: dict[str, nn.Module], variables: dict[str, Variable]) -> None:
+        for name, module in modules.items():
+            self.networks[name] = TorchNetwork(name, module, None, self._device)
+        for name, x in variables.items():
+            self.networks[name] = TorchFreeVariable(name, x)
+
+    def wrap_optimizer(
+        self, name: str, optimizer: object, weights: list[Variable]
+    ) -> TorchOptimizerWrapper:
+        self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
+        parameter_ids = {id(p) for p in wrapped.parameters}
+        wrapped.stateful_forward = [
+            n.module
+            for n in self.networks.values()
+            if n.stateful_forward and any(id(p) in parameter_ids for p in n.weights)
+        ]
+        return wrapped
+
+    def forward(self, function: Callable[..., Array]) -> Callable[..., Tree]:
+        return lambda *xs: self.call(function, *xs)
+
+    def call(self, function: Callable[..., Tree], *arrays: Tree) -> Tree:
+        with torch.inference_mode():
+            out = function(*self.to_device(arrays))
+        return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
+
+    # The processes of several devices
 
     @property
     def usable(self) -> bool:  # type: ignore[override]

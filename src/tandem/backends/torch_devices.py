@@ -19,7 +19,7 @@ from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, tree_map
 
 GOLDEN = 0x9E3779B9  # offset between the seeds of two processes
-Take = Callable[[Batch, Array | None], tuple[Array, dict[str, Array], Array]]
+Found = tuple[list[Array], dict[str, Array], list[backend.Gradient]]  # see `Backend.gradient`
 Run = Callable[..., backend.Outcome]
 
 
@@ -29,6 +29,8 @@ class TorchLayout:
     Rank 0 leads the run. The others repeat its calls with the arrays that it sends, and with its
     weights if anything other than a call has changed them.
     """
+
+    divides_rows = True
 
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         self.group = Group(rank, count, device)
@@ -61,6 +63,10 @@ class TorchLayout:
         """True if the rows of a batch divide evenly."""
         return sharding.divides(batch, self.count, self.together)
 
+    def parts(self, batch: Batch) -> int:
+        """Return the number of processes that share the rows of a batch."""
+        return self.count if self.divides(batch) else 1
+
     def part(self, batch: Batch) -> Batch:
         """Return this process's rows."""
         rows = sharding.shard(batch, self.rank, self.count, self.together)
@@ -85,16 +91,13 @@ class TorchLayout:
         return [x.view(shape) for x, shape in zip(whole, shapes, strict=True)]
 
     def gradient(
-        self, take: Take, batch: Batch, count: Array | None, networks: list[Any], kind: object
-    ) -> tuple[Array, dict[str, Array], Array]:
-        """Return (loss, aux of each row, flat gradient) of the whole batch. `take` returns them for
-        a part, as a sum over `count` rows. Statistics in `networks` that a forward pass changes, as
-        in batch norm, become the mean over the parts. kind: see `sum`."""
+        self, take: Callable[[Batch], Found], batch: Batch, networks: list[Any], kind: object
+    ) -> Found:
+        """Return (losses, aux of each row, gradients) of the whole batch. `take` returns them for a
+        part. Statistics in `networks` that a forward pass changes, as in batch norm, become the
+        mean over the parts. kind: see `sum`."""
         even = self.divides(batch)
         mine = self.part(batch) if even else batch
-        if even and count is None:
-            rows = backend.rows(batch)
-            count = torch.tensor(float(rows), device=self._device)
         stateful = [n for n in networks if n.stateful_forward]
 
         def moving() -> list[torch.Tensor]:
@@ -102,7 +105,7 @@ class TorchLayout:
 
         before = [x.clone() for x in moving()]
         with self._own_seeds(networks):
-            value, aux, grad = take(mine, count)
+            values, aux, gradients = take(mine)
         # a tensor whose shape has changed is not a statistic
         there = [(x, y) for x, y in zip(moving(), before, strict=True) if x.shape == y.shape]
         if even:
@@ -110,11 +113,13 @@ class TorchLayout:
         share = 1.0 / self.count if even else 1.0
         # avoids the difference of equal values, which may be infinite
         moved = [torch.where(x == y, 0.0, x - y) * share for x, y in there]
-        parts = (grad, value, *aux.values(), *moved)
-        grad, value, *rest = self.sums(parts, even, kind)
-        for (x, y), by in zip(there, rest[len(aux) :], strict=True):
+        parts = (*(x for vectors in gradients for x in vectors), *values, *aux.values(), *moved)
+        whole = iter(self.sums(parts, even, kind))
+        gradients = [[next(whole) for _ in vectors] for vectors in gradients]
+        values, aux = [next(whole) for _ in values], {n: next(whole) for n in aux}
+        for (x, y), by in zip(there, whole, strict=True):
             x.copy_(torch.where(by == 0.0, y, y + by))
-        return value, dict(zip(aux, rest, strict=False)), grad
+        return values, aux, gradients
 
     @contextmanager
     def _own_seeds(self, networks: list[Any]) -> Iterator[None]:

@@ -112,9 +112,6 @@ class TorchNetwork(backend.Network):
         for n, x in noise.items():
             self.named[n].copy_(torch.as_tensor(x, device=self.device))
 
-    def read_noise(self) -> Weights:
-        return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}
-
     @torch.inference_mode()
     def predict(self, x: Tree) -> AnyArray:
         return (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -108,7 +109,7 @@ class TorchRMSProp(Flat):
         flat.addcdiv_(gradient, (square + self.epsilon).sqrt_(), value=-lr)
 
 
-class TorchGradientRecorder(Flat):
+class TorchRecorder(Flat):
     """A recorder of the gradient, which changes no weight."""
 
     def __init__(self, flat: nn.Parameter, **_: float) -> None:
@@ -130,12 +131,14 @@ OPTIMIZERS: dict[str, Callable[..., Flat]] = {
     "radam": TorchRAdam,
     "rmsprop": TorchRMSProp,
     "sgd": TorchSGD,
-    "kept": TorchGradientRecorder,
+    backend.RECORDER: TorchRecorder,
 }
 
 
 class TorchOptimizer:
     """An optimizer of one flat parameter; the networks' weights are views of it."""
+
+    stateful_forward: Sequence[nn.Module] = ()  # networks that know by themselves if they learn
 
     def __init__(
         self, name: str, networks: list[Any], kind: Any, options: dict[str, float]
@@ -150,8 +153,10 @@ class TorchOptimizer:
             flat = torch.cat([p.reshape(-1) for p in self.parameters])
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.data = part.view(p.shape)
-        # a step that is only recorded changes nothing
-        self.unit = [] if kind == "kept" else [x for n in networks for x in n.unit]
+        # weights to project after a step; a step that is only recorded changes nothing
+        moving = [] if kind == backend.RECORDER else networks
+        self.unit = [x for n in moving for x in n.unit]
+        self.constrained = [v for n in moving for v in n.constrained]
         self.flat = nn.Parameter(flat)
         self.moved = [self.flat]  # the parameters of the inner optimizer
         self.inner: Any
@@ -218,13 +223,25 @@ class TorchOptimizer:
         if parts:
             self.put(parts)
 
-    def step(self, gradient: torch.Tensor) -> None:
-        """Make a step of the inner optimizer with a gradient of the flat parameter."""
+    @property
+    def recorded(self) -> AnyArray:
+        """The gradient of the latest update; see `Backend.optimizer`."""
+        return np.asarray(self.inner.state[self.flat]["gradient"].cpu().numpy())
+
+    def from_vector(self, gradient: torch.Tensor) -> backend.Gradient:
+        """Return a gradient [size] as `step` takes it."""
+        return [gradient]
+
+    def step(self, gradient: backend.Gradient, rate: Array = None) -> None:
+        """Make a step of the inner optimizer, with its own step size if it is the user's."""
+        (flat,) = gradient
+        if not self.given:
+            self.inner.param_groups[0]["lr"] = float(rate)
         if self.moved is self.parameters:
-            for p, part in zip(self.parameters, gradient.split(self.sizes), strict=True):
+            for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.grad = part.view(p.shape)
         else:
-            self.flat.grad = gradient
+            self.flat.grad = flat
         self.inner.step()
 
 
@@ -279,17 +296,29 @@ def _copied(
     return copied
 
 
-Gradient = tuple[Array, dict[str, Array], Array]  # (loss, aux, flat gradient [size]), detached
-
-
-def eager_gradient(
-    optimizer: TorchOptimizer, loss: backend.Loss, batch: Batch, count: Array | None
-) -> Gradient:
-    """Return the gradient of the reduced loss with respect to the optimizer's weights; 0 for
-    weights that the loss does not depend on."""
+def gradients(
+    optimizers: list[Any], losses: backend.Losses, batch: Batch
+) -> tuple[list[Array], dict[str, Array], list[backend.Gradient]]:
+    """Return (losses, aux, gradient of each optimizer's weights as one vector), detached; 0 for
+    weights that a loss does not depend on. Each optimizer uses its own loss, or all use the only
+    one."""
+    stateful = [module for o in optimizers for module in o.stateful_forward]
+    for module in stateful:
+        module.train()
     with torch.enable_grad():
-        each, aux = loss(batch)
-        value = backend.reduce(each, batch, count)
-        grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)
-    flat = torch.cat([g.reshape(-1) for g in grads])
-    return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
+        values, aux = losses(batch)
+        groups = [o.parameters for o in optimizers]
+        if len(values) == 1:  # one backward pass for all
+            groups = [[p for group in groups for p in group]]
+        found = [
+            g.reshape(-1)
+            for i, (value, group) in enumerate(zip(values, groups, strict=True))
+            for g in torch.autograd.grad(
+                value, group, retain_graph=i + 1 < len(groups), materialize_grads=True
+            )
+        ]
+    for module in stateful:
+        module.eval()
+    parts = iter(found)
+    vectors = [[torch.cat([next(parts) for _ in o.parameters])] for o in optimizers]
+    return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}, vectors

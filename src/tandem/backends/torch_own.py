@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from tandem.backends import backend, torch_states
-from tandem.backends.torch_devices import TorchLayout
 from tandem.errors import SettingError
-from tandem.types import AnyArray, Array, Batch, JSONDict, Variable
+from tandem.types import AnyArray, Array, JSONDict, Variable
 
 # they treat each number separately, so that many weights can be one vector with one call
 ELEMENTWISE = {
@@ -44,6 +43,8 @@ class TorchOptimizerWrapper:
     their state are restored. Weights with fewer steps than others, because they were frozen, form
     another vector with their own step count."""
 
+    unit, constrained = (), ()
+
     def __init__(self, name: str, optimizer: object, weights: list[Variable]) -> None:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
@@ -70,7 +71,6 @@ class TorchOptimizerWrapper:
         self._blocks: list[list[Variable]] = []  # the weights of each vector
         self._ages: list[list[int]] = []  # which weights of each group share a vector
         self._saved: list[list[int]] = []  # the same, loaded from a file
-        self._gradient: torch.Tensor = torch.zeros(())
 
     def look(self) -> bool:
         """Find its weights, without those that are currently frozen. Return False: nothing needs to
@@ -150,22 +150,13 @@ class TorchOptimizerWrapper:
         self.flats, self._blocks = [], []
         self.look()
 
-    def take(self, gradients: list[torch.Tensor]) -> None:
-        """Set the gradients of `parameters` for its next step."""
-        if not self.flats:
-            for p, g in zip(self.parameters, gradients, strict=True):
-                p.grad = g
-            self._gradient = torch.cat([g.reshape(-1) for g in gradients])
-            return
-        vectors = []
-        for flat, block in zip(self.flats, self._blocks, strict=True):
-            block_gradients, gradients = gradients[: len(block)], gradients[len(block) :]
-            flat.grad = torch.cat([g.reshape(-1) for g in block_gradients])
-            vectors.append(flat.grad)
-        self._gradient = vectors[0] if len(vectors) == 1 else torch.cat(vectors)
-
-    def norm(self) -> torch.Tensor:
-        return torch.linalg.vector_norm(self._gradient)
+    def step(self, gradient: backend.Gradient, rate: None = None) -> None:
+        """Make its step against the gradient of `parameters`."""
+        moved = self.flats or self.parameters
+        parts = gradient[0].split([p.numel() for p in moved])
+        for p, part in zip(moved, parts, strict=True):
+            p.grad = part.view(p.shape).to(p.dtype)
+        self.inner.step()
 
     def load(self, arrays: dict[str, AnyArray]) -> None:
         """Prepare for loading a state with these names; the state of a user-defined class is loaded
@@ -269,60 +260,6 @@ class TorchOptimizerWrapper:
             for i, (group, p) in enumerate(everything)
             if not p.requires_grad
         }
-
-
-def joint_gradients(
-    optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, batch: Batch
-) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
-    """Return (reduced losses, aux, gradients per optimizer), detached. Each optimizer uses its own
-    loss, or all use the only one, at the same point."""
-    stateful = [module for o in optimizers for module in o.stateful_forward]
-    groups = [o.parameters for o in optimizers]
-    for module in stateful:
-        module.train()
-    with torch.enable_grad():
-        each, aux = losses(batch)
-        values = [backend.reduced(x, batch) for x in each]
-        if len(values) == 1:  # one backward pass for all groups
-            flat = torch.autograd.grad(
-                values[0], [p for g in groups for p in g], materialize_grads=True
-            )
-            parts = iter(flat)
-            gradients = [[next(parts) for _ in group] for group in groups]
-        else:
-            gradients = [
-                list(
-                    torch.autograd.grad(
-                        value, group, retain_graph=i + 1 < len(groups), materialize_grads=True
-                    )
-                )
-                for i, (value, group) in enumerate(zip(values, groups, strict=True))
-            ]
-    for module in stateful:
-        module.eval()
-    return [v.detach() for v in values], {k: v.detach() for k, v in aux.items()}, gradients
-
-
-def divided(
-    layout: TorchLayout,
-    optimizers: list[TorchOptimizerWrapper],
-    losses: backend.Losses,
-    batch: Batch,
-    networks: list[Any],
-) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
-    """Return `joint_gradients` computed by several processes, each for its own rows: the mean over
-    parts. layout: a `TorchLayout`. networks: see `TorchLayout.gradient`."""
-    share = 1.0 / layout.count if layout.divides(batch) else 1.0
-
-    def take(part: Batch, count: Array | None) -> tuple[Array, dict[str, Array], Array]:
-        values, aux, gradients = joint_gradients(optimizers, losses, part)
-        flat = torch.cat([g.reshape(-1) for group in gradients for g in group])
-        return torch.stack(values) * share, aux, flat * share
-
-    value, aux, flat = layout.gradient(take, batch, None, networks, "joint")
-    parts = iter(flat.split([p.numel() for o in optimizers for p in o.parameters]))
-    each = [[next(parts).view(p.shape) for p in o.parameters] for o in optimizers]
-    return list(value), aux, each
 
 
 def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[str, Any]) -> None:

@@ -4,14 +4,12 @@ numbers and None, including those in dicts and lists; anything else is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import torch
 
 from tandem.backends import process, torch_generators
-from tandem.backends.backend import Backend
-from tandem.backends.torch_devices import TorchLayout
+from tandem.backends.backend import AgentBackend
 from tandem.errors import ResumeError
 from tandem.types import AnyArray, Array
 
@@ -66,11 +64,9 @@ def restored(arrays: Mapping[str, AnyArray], place: torch.device) -> dict[str, o
     return state
 
 
-class Stateful(Backend):
+class Stateful(AgentBackend):
     """Saving and loading of a backend's state: networks, optimizers and generators."""
 
-    layout: TorchLayout | None
-    _optimizers: list[Any]
     _device: torch.device
 
     def _values(self) -> dict[str, Array]:

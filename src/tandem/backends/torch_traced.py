@@ -317,5 +317,5 @@ STEPS: dict[type, Callable[..., object]] = {
     optimizers.TorchRAdam: _adam,
     optimizers.TorchRMSProp: _rmsprop,
     optimizers.TorchSGD: lambda _, flat, g, state, rate: flat.sub_(rate * g),
-    optimizers.TorchGradientRecorder: lambda _, flat, g, state, rate: state["gradient"].copy_(g),
+    optimizers.TorchRecorder: lambda _, flat, g, state, rate: state["gradient"].copy_(g),
 }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.backends.backend import RECORDER
 from tandem.envs.vector import closed_on_error
 from tandem.errors import NetworkError, NonFiniteError
 from tandem.learning.build import beside, build
@@ -52,7 +53,7 @@ class ActorLearner(Loop):
         environments = env_factory.make(*part)
         with closed_on_error(environments.close):
             generators = Generators(derived(conf.seed, f"actor-learner {part}"))
-            algorithm = build(beside(conf), environments, generators, network, gradients_only=True)
+            algorithm = build(beside(conf), environments, generators, network, RECORDER)
             super().__init__(algorithm, algorithm.backend, environments, generators)
         self.close = environments.close
         self._span = Span(0, 0, self.steps)
@@ -99,7 +100,7 @@ class ActorLearner(Loop):
         }, self._gradient
 
     def _hand_over(self, metrics: dict[str, float]) -> None:
-        self._gradient = {"gradient": self.backend.recorded_gradient(self.algorithm.optimizer)}
+        self._gradient = {"gradient": self.algorithm.optimizer.recorded}
         self._info |= {"made": True, "metrics": metrics}
         if self._checked:
             return

@@ -333,7 +333,9 @@ class CentralLearner(Learner):
         self._run = algorithm.backend.compile(self._step)
 
     def _step(self, b: Batch) -> Update:
-        self.algorithm.backend.step(self.algorithm.optimizer, b.reward, b.settings["learning_rate"])
+        backend, optimizer = self.algorithm.backend, self.algorithm.optimizer
+        gradient = optimizer.from_vector(b.extra["gradient"])
+        backend.apply(optimizer, gradient, b.settings["learning_rate"])
         self.algorithm.follow(b.settings)
         return Update({}, ())
 
@@ -344,9 +346,8 @@ class CentralLearner(Learner):
         schedule = self.algorithm.schedule(
             Call(np.full(1, span.progress), span.begin, span.end, self.updates)
         )
-        self.updates += self._run(
-            Batch((), (), reward=trajectory.gradient[None], settings=schedule)
-        ).applied
+        gradient = {"gradient": trajectory.gradient[None]}
+        self.updates += self._run(Batch((), (), extra=gradient, settings=schedule)).applied
         return trajectory.metrics
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tandem import algorithms, backends
+from tandem.backends.backend import RECORDER
 from tandem.envs.vector import Environments
 from tandem.errors import SettingError, nearest
 from tandem.learning import config
@@ -35,12 +36,10 @@ def build(
     generators: Generators,
     network: object,
     optimizer: object = None,
-    *,
-    gradients_only: bool = False,
     rank: int = 0,
 ) -> Any:
-    """Create the algorithm with its networks, on its backend. With `gradients_only`, optimizers
-    store gradients instead of applying them. rank: see `backends.make`."""
+    """Create the algorithm with its networks, on its backend. optimizer, rank: see
+    `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.for_actions(conf.kind, action)
     kind.check(observation, action, s)
@@ -60,7 +59,7 @@ def build(
         devices=conf.options.devices,
         rank=rank,
     )
-    backend.gradients_only, backend.float32 = gradients_only, True
+    backend.float32 = True
     backend.freeze = conf.options.freeze
     backend.enter_process()
     algorithm = kind(backend, sources, observation, action, s)
@@ -93,11 +92,6 @@ def beside(conf: Config) -> Config:
 
 def network_there(conf: Config, spaces: Spaces, network: object, role: str) -> Any:
     """Create the network of a role in a process that uses the framework only to act with it."""
-    algorithm = build(
-        beside(replace(conf, device="auto")),
-        spaces,
-        Generators(conf.seed),
-        network,
-        gradients_only=True,
-    )
+    there = beside(replace(conf, device="auto"))
+    algorithm = build(there, spaces, Generators(conf.seed), network, RECORDER)  # needs no moments
     return algorithm.backend.networks[role]

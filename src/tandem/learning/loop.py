@@ -13,6 +13,7 @@ from tandem.algorithms.base import Forward
 from tandem.backends.backend import Backend, Network
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
+from tandem.collect.evaluation import Played
 from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import Environments, begun
 from tandem.envs.vector_env import VectorEnvironments
@@ -72,6 +73,11 @@ class Loop:
     """
 
     breaks_by_signals = True  # a terminal's Ctrl-C also reaches the processes of a user's vector
+    evaluate: Callable[..., Played] | None = None  # its own way to evaluate weights
+    # set by a session: the step at which the next action is due, and whether all episodes must be
+    # reported; for loops that make many blocks at once
+    due: Callable[[], int]
+    listened: Callable[[], bool]
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tandem.collect.evaluation import EvaluationEnvs
-from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import is_instance
 from tandem.envs.occupied import running
 from tandem.envs.vector_source import VectorSource
@@ -30,7 +29,7 @@ class Scoring:
 
     def __init__(self, run: Session) -> None:
         self.run, self.own = run, run.eval_env is None
-        self._compiled = run.loop if self.own and isinstance(run.loop, CompiledLoop) else None
+        self._of_loop = run.loop.evaluate if self.own else None
         self._envs: EvaluationEnvs | None = None
         self._budget = 0  # maximum steps of an episode
 
@@ -39,7 +38,7 @@ class Scoring:
         unsuitable `eval_env`; notes its absence otherwise."""
         running.add(self.run.vector)
         options = self.run.config.options
-        if not self.own or (options.eval_episodes and self._compiled is None):
+        if not self.own or (options.eval_episodes and self._of_loop is None):
             envs = self._ready(options.eval_episodes or options.final_episodes, "select")
             if envs is not None and not self.own:
                 note_wrappers(envs.step(), self.run.config, is_object=False, is_scored=True)
@@ -61,9 +60,9 @@ class Scoring:
         episodes if there is no environment. Raises EvaluationStopped once `stopped` returns
         True."""
         conf, longest = self.run.config, self.run.averages.longest
-        if self._compiled is not None and episodes:
+        if self._of_loop is not None and episodes:
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
-            found = self._compiled.evaluate(weights, episodes, seed, most, longest, stopped)
+            found = self._of_loop(weights, episodes, seed, most, longest, stopped)
             return Evaluation.of(*found)
         envs = self._ready(episodes, purpose) if episodes else None
         if envs is None:

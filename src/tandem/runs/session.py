@@ -19,7 +19,6 @@ from tandem.backends import process
 from tandem.backends.backend import Network
 from tandem.collect.actor import fixed
 from tandem.collect.trained_agent import Agent
-from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import League
 from tandem.envs.occupied import running
@@ -125,11 +124,10 @@ class Session:
             "save": Every(options.save_every),
             "snapshot": Every(options.snapshot_every or hundredth),
         }
-        if isinstance(self.loop, CompiledLoop):
-            looking = ["eval", *(["log", "save"] if folder is not None else [])]
-            used = [self.every[name] for name in looking if self.every[name].steps]
-            self.loop.due = lambda: min((every.due for every in used), default=steps)
-            self.loop.listened = lambda: bool(self.callbacks)
+        looking = ["eval", *(["log", "save"] if folder is not None else [])]
+        used = [self.every[name] for name in looking if self.every[name].steps]
+        self.loop.due = lambda: min((every.due for every in used), default=steps)
+        self.loop.listened = lambda: bool(self.callbacks)
         self.evaluations = Evaluations(
             self.every["eval"],
             steps,

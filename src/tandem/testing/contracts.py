@@ -20,7 +20,7 @@ import numpy as np
 from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward, Settings
 from tandem.algorithms.recurrent_batches import advance, later
-from tandem.backends.backend import Backend, Each, Loss
+from tandem.backends.backend import RECORDER, Backend, Each, Loss
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import EnvLike, make, vectorize
@@ -63,9 +63,14 @@ def begin(
     kind = algorithms.for_actions(kind, spaces.action)
     kind.check(spaces.observation, spaces.action, chosen)
     make_backend = partial(
-        backends.make, framework, "cpu", compile="yes" if compile else "no", devices=devices
+        backends.make,
+        framework,
+        "cpu",
+        compile="yes" if compile else "no",
+        optimizer=RECORDER if gradients_only else None,
+        devices=devices,
     )
-    copy = partial(_copy, kind, spaces, chosen, network, make_backend, seed, gradients_only)
+    copy = partial(_copy, kind, spaces, chosen, network, make_backend, seed)
     companions = None
     if devices > 1 and framework in backends.BY_PROCESSES:
         companions = Companions(partial(_companion, copy), devices, 60.0)
@@ -83,7 +88,6 @@ def _copy(
     network: object,
     make_backend: Callable[..., Backend],
     seed: int,
-    gradients_only: bool,
     rank: int,
 ) -> Algorithm:
     """Return the algorithm with its initial weights, in the process of this rank."""
@@ -92,7 +96,6 @@ def _copy(
     backend = make_backend(
         seed=derived(seed, f"framework {rank}" if rank else "framework"), rank=rank
     )
-    backend.gradients_only = gradients_only
     return kind(backend, sources, observation, action, settings)
 
 

@@ -112,7 +112,7 @@ def first_gradients(
             fakes.first(contracts.made_up(loops[1], UPDATES, rows), 1)
         )
         owned = contracts.optimizers(algorithm)
-        found.append({o.name: backend.recorded_gradient(o) for o in owned})
+        found.append({o.name: o.recorded for o in owned})
         moved = {n: x - before[n] for n, x in contracts.weights(loop).items()}
         found[-1]["step"] = np.concatenate([x.reshape(-1) for x in moved.values()])
     off = {}

@@ -14,15 +14,15 @@ from tandem.agents import agent_checkpoint
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import as_list
 from tandem.agents.distributed import variables_of
+from tandem.agents.reach import held, reach
 from tandem.agents.rl import BaseAgent
-from tandem.backends.reach import held, reach
-from tandem.backends.snapshot import Snapshot, is_unbuilt
 from tandem.backends.variables import flat, read
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning.loop import broken_off
 from tandem.parallel.remote import Remote
 from tandem.runs import checkpoint
 from tandem.runs.signals import Signals, raise_again
+from tandem.tuning.snapshot import Snapshot, is_unbuilt
 from tandem.types import AnyArray
 
 METRICS = ("reward", "loss")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem.backends.reach import CLOSED
+from tandem.agents.reach import CLOSED
 from tandem.backends.variables import host
 from tandem.types import Array, Variable
 

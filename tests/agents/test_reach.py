@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.backends.reach import reach
+from tandem.agents.reach import reach
 from tests.helpers import run_python
 
 torch = pytest.importorskip("torch")
@@ -62,7 +62,7 @@ def test_keras_layers_models_and_variables() -> None:
         """
         import json
         import keras
-        from tandem.backends.reach import reach
+        from tandem.agents.reach import reach
 
         class Agent:
             def __init__(self):
