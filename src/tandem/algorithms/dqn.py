@@ -203,7 +203,6 @@ class DQN(recurrent_replay.RecurrentReplayAlgorithm):
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.values = self.distribution(settings, action)
-        backend.pairs = settings.batch_size * self.values.pairs
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = self._make_optimizer("q", [self.q])
         self.begin_states(action)

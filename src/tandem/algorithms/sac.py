@@ -122,7 +122,6 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         self.action = action
         self.size = action.width
         self.values: Any = critics.values_of(settings, self.choices(action))
-        backend.pairs = settings.batch_size * self.pairs()
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.make_critics({name: networks[name] for name in self.critic_names(settings)})
@@ -157,10 +156,6 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
     def choices(action: Leaf) -> int:
         """Return the number of actions that a critic's output covers: 1, the action it receives."""
         return 1
-
-    def pairs(self) -> int:
-        """Return the number of pairs of values that the critics' loss compares per row."""
-        return self.values.n * self.values.pairs
 
     @classmethod
     def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:

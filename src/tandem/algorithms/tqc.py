@@ -47,10 +47,6 @@ class TQC(SAC):
     def critic_names(cls, settings: TQCSettings) -> tuple[str, ...]:
         return tuple(f"q{i + 1}" for i in range(settings.critics))
 
-    def pairs(self) -> int:
-        s: TQCSettings = self.settings
-        return s.quantiles * s.critics * (s.quantiles - s.dropped)
-
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: TQCSettings) -> None:
         super().check(observation, action, settings)

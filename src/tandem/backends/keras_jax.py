@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from sys import getrefcount
+from typing import Any
 
 import jax
 import keras
 import numpy as np
+from jax.extend.core import subjaxprs
 
 from tandem.backends import no_gpu
 from tandem.backends.backend import Guarded, Losses
@@ -20,7 +22,7 @@ NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # use the library for matrix products but not for sums, whose inputs it would write to memory
 FUSED_SUMS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}
-MANY_PAIRS = 2**20
+MANY = 2**20  # numbers in a sum
 
 # handing over to its thread takes longer than our updates
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -36,12 +38,39 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
-def options(pairs: int) -> dict[str, bool | str]:
-    """Return compiler options for updates whose loss compares `pairs` pairs of numbers. On CPUs,
-    analyze more closely where the scan state is copied (DQN: 10% less time per update), and sum
-    many pairs as they are computed instead of in memory (170 quantiles: a third less; with few
-    pairs 5% more)."""
-    fused = FUSED_SUMS if pairs >= MANY_PAIRS else {}
+def compiled(function: Callable[..., Tree], **how: Any) -> Callable[..., Tree]:
+    """Compile a function that makes updates, as `jax.jit` does, with `options` that its first call
+    determines."""
+    run: Callable[..., Tree] | None = None
+
+    def call(*xs: Tree) -> Tree:
+        nonlocal run
+        if run is None:
+            program = jax.jit(function, **how).trace(*xs).jaxpr.jaxpr  # cached for the call below
+            run = jax.jit(function, compiler_options=options(largest_sum(program)), **how)
+        return run(*xs)
+
+    return call
+
+
+def largest_sum(program: Any) -> int:
+    """Return the size of the largest array of pairs that a program sums within rows, such as
+    [B, N, N] of the errors between the quantiles of B rows."""
+    sizes = [
+        equation.invars[0].aval.size
+        for equation in program.eqns
+        if equation.primitive.name == "reduce_sum"
+        and equation.invars[0].aval.ndim > 2
+        and 0 not in equation.params["axes"]
+    ]
+    return max([0, *sizes, *map(largest_sum, subjaxprs(program))])
+
+
+def options(largest: int) -> dict[str, bool | str]:
+    """Return compiler options for updates with a `largest_sum`. On CPUs, analyze more closely where
+    the scan state is copied (DQN: 10% less time per update), and sum many numbers as they are
+    computed instead of in memory (170 quantiles: a third less; with few numbers 5% more)."""
+    fused = FUSED_SUMS if largest >= MANY else {}
     return {n: x for n, x in (FEWER_COPIES | fused).items() if _known(n, x)}
 
 
@@ -277,7 +306,6 @@ def many(
     jit: bool = True,
     shared: bool = False,
     layout: JaxLayout | None = None,
-    pairs: int = 0,
 ) -> Callable[..., Tree]:
     """Return a function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded
     updates of `variables`, each followed by `late(keep)`.
@@ -285,7 +313,7 @@ def many(
     Without `jit`, each operation runs separately. The old arrays of changed variables are donated:
     XLA writes into their memory. With `shared`, other code may hold some of them: those are copied
     first, and outside of CPUs none is donated. A `layout` divides each update among devices; then
-    arrays that other code may hold are not donated. pairs: as in the backend.
+    arrays that other code may hold are not donated.
 
     The updates are one scan, but one call each if the variables include a convolution kernel (the
     only weights with four axes) and the device is the CPU: inside a loop, XLA makes convolutions
@@ -325,9 +353,8 @@ def many(
     uses_up = not shared or (on_cpu and layout is None)
     scan, step = scanned, one
     if jit:
-        donated, how = 0 if uses_up else (), options(pairs)
-        scan = jax.jit(scanned, donate_argnums=donated, compiler_options=how)
-        step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=how)
+        scan = compiled(scanned, donate_argnums=0 if uses_up else ())
+        step = compiled(one, donate_argnums=() if shared else 0)
 
     def together(data: Batch, *each: Tree) -> Tree:
         held = [variables[i]._value for i in moved]  # `value` looks up scopes each time

@@ -9,7 +9,7 @@ import jax
 import keras
 
 from tandem.backends.backend import Guarded
-from tandem.backends.keras_jax import once, options
+from tandem.backends.keras_jax import compiled, once
 from tandem.backends.keras_networks import KerasNetwork
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -21,17 +21,17 @@ class Updates:
     names: names of the metrics, available after tracing.
     """
 
+    compiled = staticmethod(compiled)  # for the enclosing function
+
     def __init__(
         self,
         guarded: Guarded,
         late: Callable[[Array], None],
         variables: list[Variable],
         names: list[str],
-        pairs: int,
     ) -> None:
         self._guarded, self._late = guarded, late
         self.variables, self.names = variables, names
-        self.options = options(pairs)  # compiler options for the enclosing function
 
     @contextmanager
     def scope(self, values: list[Array]) -> Iterator[Callable[[], list[Array]]]:

@@ -128,10 +128,8 @@ class Blocks(ABC):
         holds NumPy arrays [M, ...]. `carry` is donated, and invalid afterwards."""
         count = len(inputs.chance)
         if learns not in self._calls:
-            self._calls[learns] = jax.jit(
-                partial(self.many, learns),
-                donate_argnums=(0, 1),
-                compiler_options=self.updates.options,
+            self._calls[learns] = self.updates.compiled(
+                partial(self.many, learns), donate_argnums=(0, 1)
             )
         told = jax.tree.map(lambda x: padded(x, self.capacity), inputs)
         values, carry, report = self._calls[learns](
