@@ -59,7 +59,7 @@ FLIPS = {"hindsight": "final", "env": lambda num_envs: SyncVectorEnv([BitFlip] *
 @rows(
     ("action_spaces.py:floats 2", "ppo", BOXES, "mappo", {"algorithm": "mappo"}),
     ("action_spaces.py:floats 2", "td3", BOXES, "maddpg", {"algorithm": "maddpg"}),
-    ("SAC.check_settings", "sac", {"recurrent": 8, "sequence": 4, "n_step": 2}, {"n_step": 1}),
+    ("SoftActorCritic.check", "sac", {"recurrent": 8, "sequence": 4, "n_step": 2}, {"n_step": 1}),
     ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "prioritized": True}),
     ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "n_step": 2}),
     ("critics.py:check_values", "dqn", POINT, {"v_min": -10, "v_max": 10}),
