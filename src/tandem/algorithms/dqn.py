@@ -51,7 +51,7 @@ IMPLICIT = Needs(values="implicit")
 
 
 @dataclass(frozen=True)
-class DQNSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class DQNSettings(recurrent_replay.TransitionSettings):
     """Settings of DQN."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")

@@ -122,6 +122,10 @@ class OnPolicySettings(NormalizedRollouts):
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "optimizer")
 
+    # Constants that `JointSettings` replaces by settings
+    shared = False  # one feature extractor for policy and values
+    intrinsic = "no"  # rewards in addition to the environment's
+
 
 @dataclass(frozen=True)
 class JointSettings(OnPolicySettings):
@@ -228,7 +232,7 @@ class OnPolicy(base.Algorithm):
             self.preparing = (*self.preparing, *curiosity.ROLES)  # type: ignore[misc]
 
     @classmethod
-    def distribution(cls, settings: OnPolicySettings, action: Leaf) -> Density:
+    def distribution(cls, settings: Any, action: Leaf) -> Density:
         if settings.action_noise == "gsde":
             return StateDependentGaussian(action.width, settings.sde_sample_freq)
         return Beta(action.width) if settings.policy == "beta" else for_actions(action)

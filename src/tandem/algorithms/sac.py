@@ -41,7 +41,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # SB3's gSDE: initial log_std, and clipping threshol
 
 
 @dataclass(frozen=True)
-class SoftSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class SoftSettings(recurrent_replay.TransitionSettings):
     """Settings of all soft actor-critics."""
 
     steps: int = default(1_000_000, PAPER)
@@ -266,7 +266,7 @@ class SAC(SoftActorCritic):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
 
     @classmethod
-    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
+    def distribution(cls, settings: SoftSettings, action: Leaf) -> Distribution:
         if settings.action_noise == "gsde":
             return StateDependentTanh(action.width, settings.sde_sample_freq)
         return TanhGaussian(action.width)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tandem.algorithms.recurrent_replay import TransitionSettings
 from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
@@ -94,7 +95,7 @@ def _loop(
             return asynchronous.Asynchronous(learners, algorithm, environments, generators)
     there = partial(network_there, conf, Spaces.of(environments), network)
     goals, s = None, conf.settings
-    if s.hindsight != "no":
+    if isinstance(s, TransitionSettings) and s.hindsight != "no":
         goals = goals_of(factory.env, factory.kwargs, environments.observation, s.copy_info)
         if goals.stored and not isinstance(environments, Stepped):
             raise SettingError(
