@@ -208,13 +208,24 @@ def by_name(settings: Any) -> dict[str, Any]:
 
 def offered(kind: type) -> list[Declared]:
     """Return the settings of a class that users can change. Leaves out inherited settings that it
-    `lacks` (and rejects), and those that need one of them to take effect."""
+    `lacks`, and those that need one of them to take effect."""
     lacks = set(getattr(kind, "lacks", ()))
     return [
         s
         for s in declared(kind)
         if s.name not in lacks and not (s.needs is not None and s.needs.values.keys() & lacks)
     ]
+
+
+def refuse_lacking(name: str, settings: Any) -> None:
+    """Raise SettingError for an inherited setting that the algorithm of this name `lacks`, unless
+    it has its default. `lacks` is a dict: setting -> what the algorithm has instead."""
+    usual = type(settings)()
+    for what, instead in settings.lacks.items():
+        value, plain = getattr(settings, what), getattr(usual, what)
+        if value != plain:
+            happened = f"{name} does not support {what}={value!r}."
+            raise SettingError(happened, instead, f"give {what}={plain!r}.")
 
 
 def idle(settings: object) -> dict[str, Needs]:

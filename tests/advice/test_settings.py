@@ -73,7 +73,7 @@ FLIPS = {"hindsight": "final", "env": lambda num_envs: SyncVectorEnv([BitFlip] *
     ("TRPO.check 2", "trpo", SIMBA | {"normalize_observations": False}),
     ("Deterministic.check 2", "td3", GSDE, {"exploration": 0.3}),
     ("TQC.check", "tqc", {"env": BOX, "quantiles": 20, "dropped": 20}, {"dropped": 2}),
-    ("MAT.check 2", "mat", BOXES | {"embedding": 10, "heads": 4}, {"embedding": 12}),
+    ("MAT.check", "mat", BOXES | {"embedding": 10, "heads": 4}, {"embedding": 12}),
     ("MAT.sources", "mat", OWN, "leave network out", {"network": None}),
     ("MAT.sources", "mat", OWN, "use mappo", {"algorithm": "mappo", "centralized": False}),
     ("OnSequences.roles", "impala", {"recurrent": 8, "shared": False}),

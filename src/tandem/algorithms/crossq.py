@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tandem import ops
-from tandem.algorithms import base, bodies, critics
+from tandem.algorithms import base, critics, name_of
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
@@ -15,19 +15,24 @@ from tandem.math.action_values import CategoricalValues
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.networks.unit import projected
-from tandem.settings import Needs, Schedule, default, setting
+from tandem.settings import Needs, Schedule, default, refuse_lacking, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, tree_map
 
 PAPER = "Bhatt et al. 2024, appendix A.2, table 2"
-SBX = "SBX 0.28 (CrossQ)"
+NORMED = "dense layers followed by batch renormalization"
 
 
 @dataclass(frozen=True)
 class CrossQSettings(critics.CriticSettings, SoftSettings):
     """Settings of CrossQ."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("body", "layer_norm", "recurrent")
+    lacks: ClassVar[dict[str, str]] = {
+        "body": NORMED,
+        "layer_norm": NORMED,
+        "recurrent": "feed-forward networks: one pass normalizes steps and next steps together, "
+        "but next steps would need the recurrent states of that pass (sac has them)",
+    }
 
     learning_rate: Schedule = default(Schedule(1e-3), PAPER)
     critic_hidden: tuple[int, ...] = default(
@@ -70,20 +75,12 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> None:
         super().check(observation, action, settings)
-        expected = "dense layers followed by batch renormalization"
-        bodies.refuse("crossq", settings, expected, "body", "layer_norm")
+        refuse_lacking(name_of(cls), settings)
         if settings.weight_projection and settings.weight_norm:
             raise SettingError(
                 "crossq does not support weight_projection=True with weight_norm=True.",
                 "one of them: learned weight lengths, or lengths of 1",
                 "leave weight_norm out.",
-            )
-        if settings.recurrent:
-            raise SettingError(
-                f"crossq does not support recurrent={settings.recurrent}.",
-                "feed-forward networks: one pass normalizes steps and next steps together, but "
-                "next steps would need the recurrent states of that pass",
-                "give recurrent=0, or use sac.",
             )
 
     @classmethod
