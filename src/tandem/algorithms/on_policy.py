@@ -122,7 +122,7 @@ class OnPolicySettings(NormalizedRollouts):
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "optimizer")
 
-    # Constants that `JointSettings` replaces by settings
+    # Constants that most of these algorithms replace by settings
     shared = False  # one feature extractor for policy and values
     intrinsic = "no"  # rewards in addition to the environment's
 
@@ -144,47 +144,6 @@ class JointSettings(OnPolicySettings):
         "with recurrent: truncated backpropagation length, a divisor of rollout; 0: whole rollout",
         minimum=0,
         needs=memories.NEEDED,
-    )
-    intrinsic: Literal["no", "rnd"] = setting(
-        "no", "intrinsic reward: rnd (random network distillation)", curiosity.PAPER
-    )
-    intrinsic_weight: float = setting(
-        1.0,
-        "with rnd: weight of advantages from intrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        needs=curiosity.RND,
-    )
-    extrinsic_weight: float = setting(
-        2.0,
-        "with rnd: weight of advantages from extrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        needs=curiosity.RND,
-    )
-    intrinsic_gamma: float = setting(
-        0.99,
-        "with rnd: discount factor of intrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        maximum=1,
-        needs=curiosity.RND,
-    )
-    rnd_features: int = setting(
-        512,
-        "with rnd: number of predicted features, and width of the predictor's last hidden layers",
-        curiosity.PAPER + ", released code",
-        minimum=1,
-        needs=curiosity.RND,
-    )
-    rnd_share: float = setting(
-        0.25,
-        "with rnd: fraction of each batch that trains the predictor",
-        curiosity.PAPER,
-        above=0,
-        maximum=1,
-        fix="try 0.25.",
-        needs=curiosity.RND,
     )
 
 
