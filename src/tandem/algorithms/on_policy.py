@@ -155,7 +155,7 @@ class OnPolicy(base.Algorithm):
 
     needs = "rollouts"
     acting: ClassVar[tuple[str, ...]] = ("actor",)
-    preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    preparing: tuple[str, ...] = ("actor", "critic")
     needs_old_policy: ClassVar[bool] = True  # the losses need outputs of the acting policy
     row_extras: ClassVar[tuple[str, ...]] = ()  # entries of a trajectory's extra for the losses
 
@@ -176,7 +176,7 @@ class OnPolicy(base.Algorithm):
         self.actor = made["actor"]
         self.critic: Any = made.get("critic")
         if self.critic is None:
-            self.preparing = ("actor",)  # type: ignore[misc]
+            self.preparing = ("actor",)
         if settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             backend.time_first = True
@@ -188,7 +188,7 @@ class OnPolicy(base.Algorithm):
             self.curiosity = curiosity.Curiosity(backend, networks, *spaces, settings)
             self.networks.append(self.curiosity.network)
             self.apart, self.memory = curiosity.ROLES, self.curiosity.begin
-            self.preparing = (*self.preparing, *curiosity.ROLES)  # type: ignore[misc]
+            self.preparing = (*self.preparing, *curiosity.ROLES)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Density:

@@ -194,7 +194,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         self.backend.time_first = True
         self.recurrent_roles = (*self.acting, *critics)
         if s.start_state == "stored" and critics:
-            self.preparing = critics  # type: ignore[misc]
+            self.preparing = critics
             self.memory = {role: memories.begin(s, s.envs) for role in critics}
 
     def views(self, b: Batch) -> tuple[View, View]:
