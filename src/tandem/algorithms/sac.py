@@ -86,8 +86,8 @@ class SoftSettings(recurrent_replay.TransitionSettings):
 
 
 @dataclass(frozen=True)
-class TargetSettings(SoftSettings):
-    """Settings of soft actor-critics with target critics."""
+class TargetSettings:
+    """Settings of target critics."""
 
     tau: float = setting(
         0.005,
@@ -100,7 +100,7 @@ class TargetSettings(SoftSettings):
 
 
 @dataclass(frozen=True)
-class SACSettings(critics.CriticSettings, TargetSettings):
+class SACSettings(critics.CriticSettings, TargetSettings, SoftSettings):
     """Settings of SAC."""
 
 

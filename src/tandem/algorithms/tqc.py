@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tandem import ops
 from tandem.algorithms import bodies, priorities
-from tandem.algorithms.sac import SAC, TargetSettings
+from tandem.algorithms.sac import SAC, SoftSettings, TargetSettings
 from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
 from tandem.networks.defaults import Role
@@ -20,7 +20,7 @@ CONTRIB = "sb3-contrib 2.9 (TQC)"
 
 
 @dataclass(frozen=True)
-class TQCSettings(TargetSettings):
+class TQCSettings(TargetSettings, SoftSettings):
     """Settings of TQC."""
 
     steps: int = default(1_000_000, PAPER)
