@@ -217,17 +217,6 @@ def offered(kind: type) -> list[Declared]:
     ]
 
 
-def refuse_lacking(name: str, settings: Any) -> None:
-    """Raise SettingError for an inherited setting that the algorithm of this name `lacks`, unless
-    it has its default. `lacks` is a dict: setting -> what the algorithm has instead."""
-    usual = type(settings)()
-    for what, instead in settings.lacks.items():
-        value, plain = getattr(settings, what), getattr(usual, what)
-        if value != plain:
-            happened = f"{name} does not support {what}={value!r}."
-            raise SettingError(happened, instead, f"give {what}={plain!r}.")
-
-
 def idle(settings: object) -> dict[str, Needs]:
     """Return the settings that have no effect given the others, with what they need."""
     gated = ((s.name, s.needs) for s in declared(type(settings)))

@@ -432,6 +432,17 @@ class Algorithm(ABC):
         raise NotImplementedError
 
 
+def refuse_lacking(name: str, settings: Any) -> None:
+    """Raise SettingError for an inherited setting that the algorithm of this name `lacks`, unless
+    it has its default. `lacks` is a dict: setting -> what the algorithm has instead."""
+    usual = type(settings)()
+    for what, instead in settings.lacks.items():
+        value, plain = getattr(settings, what), getattr(usual, what)
+        if value != plain:
+            happened = f"{name} does not support {what}={value!r}."
+            raise SettingError(happened, instead, f"give {what}={plain!r}.")
+
+
 def optimizer_options(settings: Any) -> dict[str, float]:
     """Return the options of the optimizer `settings.optimizer` (default Adam): Adam's epsilon,
     beta1 and weight decay, or RMSProp's decay and epsilon. Raise SettingError for weight decay with

@@ -15,7 +15,7 @@ from tandem.math.action_values import CategoricalValues
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.networks.unit import projected
-from tandem.settings import Needs, Schedule, default, refuse_lacking, setting
+from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, tree_map
 
@@ -75,7 +75,7 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> None:
         super().check(observation, action, settings)
-        refuse_lacking(name_of(cls), settings)
+        base.refuse_lacking(name_of(cls), settings)
         if settings.weight_projection and settings.weight_norm:
             raise SettingError(
                 "crossq does not support weight_projection=True with weight_norm=True.",

@@ -15,7 +15,7 @@ from tandem.algorithms import base, memories, name_of, teams
 from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.networks.defaults import Role, Source
-from tandem.settings import Schedule, default, refuse_lacking, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 
@@ -93,7 +93,7 @@ class MAPPO(PPO):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(name_of(cls), observation, action, "multidiscrete", "box")
-        refuse_lacking(name_of(cls), settings)
+        base.refuse_lacking(name_of(cls), settings)
         super().check(observation, teams.one(action), settings)
 
     @classmethod

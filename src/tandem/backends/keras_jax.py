@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from sys import getrefcount
-from typing import Any
 
 import jax
 import keras
 import numpy as np
-from jax.extend.core import subjaxprs
+from jax.extend.core import Jaxpr, subjaxprs
 
 from tandem.backends import no_gpu
 from tandem.backends.backend import Guarded, Losses
@@ -38,22 +37,22 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
-def compiled(function: Callable[..., Tree], **how: Any) -> Callable[..., Tree]:
-    """Compile a function that makes updates, as `jax.jit` does, with `options` that its first call
-    determines."""
-    run: Callable[..., Tree] | None = None
+def compiled(function: Callable[..., Tree], donate: int | tuple[int, ...]) -> Callable[..., Tree]:
+    """Compile a function that makes updates, with the `options` for its first call. The arguments
+    at the positions `donate` are donated."""
+    made: list[Callable[..., Tree]] = []
 
     def call(*xs: Tree) -> Tree:
-        nonlocal run
-        if run is None:
-            program = jax.jit(function, **how).trace(*xs).jaxpr.jaxpr  # cached for the call below
-            run = jax.jit(function, compiler_options=options(largest_sum(program)), **how)
-        return run(*xs)
+        if not made:
+            traced = jax.jit(function, donate_argnums=donate).trace(*xs)  # cached for made[0]
+            how = options(largest_sum(traced.jaxpr.jaxpr))
+            made.append(jax.jit(function, donate_argnums=donate, compiler_options=how))
+        return made[0](*xs)
 
     return call
 
 
-def largest_sum(program: Any) -> int:
+def largest_sum(program: Jaxpr) -> int:
     """Return the size of the largest array of pairs that a program sums within rows, such as
     [B, N, N] of the errors between the quantiles of B rows."""
     sizes = [
@@ -353,8 +352,8 @@ def many(
     uses_up = not shared or (on_cpu and layout is None)
     scan, step = scanned, one
     if jit:
-        scan = compiled(scanned, donate_argnums=0 if uses_up else ())
-        step = compiled(one, donate_argnums=() if shared else 0)
+        scan = compiled(scanned, 0 if uses_up else ())
+        step = compiled(one, () if shared else 0)
 
     def together(data: Batch, *each: Tree) -> Tree:
         held = [variables[i]._value for i in moved]  # `value` looks up scopes each time

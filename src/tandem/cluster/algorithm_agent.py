@@ -168,7 +168,6 @@ class AlgorithmAgent(Agent):
                 least = max(least, WINDOWS_PER_BLOCK * window)
             steps *= -(-least // steps)
         extras = self.algorithm.buffer_extras(self._spaces.action)
-        own_rewards = getattr(settings, "rewards", "team") == "own"
         return SamplerConfig(
             algorithm_class=type(self.algorithm),
             settings=settings,
@@ -179,7 +178,8 @@ class AlgorithmAgent(Agent):
             whole_blocks=needs != "transitions",
             seed=self.config.seed,
             team_rewards=self._team_rewards,
-            team_rewards_required="rewards" in extras or own_rewards,
+            team_rewards_required="rewards" in extras
+            or getattr(settings, "rewards", "team") == "own",
         )
 
     # Learning

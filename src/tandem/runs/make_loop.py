@@ -56,8 +56,7 @@ def make_loop(
     seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED
     mode = "auto" if is_compiled else s.vectorization
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
-    every = getattr(s, "train_every", 0)
-    workers = WorkerOptions.of(factory, o, needs == "rollouts", every)
+    workers = WorkerOptions.of(factory, o, needs == "rollouts", getattr(s, "train_every", 0))
     if workers.cluster or (o.cluster and o.learners > 1):
         connect(o.cluster)  # Ray forks, so connect before a framework starts threads
     first, count = workers.parts(s.envs)[0]
