@@ -57,7 +57,7 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) 
         assert source == entry.source
         own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
         assert own == entry.settings.keys(), "settings that the algorithm does not have"
-        if chosen.batch_size and algorithms.get(algorithm).needs == "rollouts":
+        if algorithms.get(algorithm).needs == "rollouts" and chosen.batch_size:
             each = chosen.sequence if chosen.recurrent else 1
             assert chosen.rollout * chosen.envs % chosen.batch_size == 0, table
             assert chosen.batch_size % each == 0, table

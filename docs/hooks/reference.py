@@ -238,7 +238,7 @@ NAME = re.compile(r"(?<![\[`$])`((?:\w+\.)+\w+)`(?![\]$])")
 @cache
 def documented() -> dict[str, str]:
     """What the pages of algorithms call a function or a method -> its place in the reference:
-    `math.values.huber`, `algorithms.sac.SAC.alpha_loss`, `SAC.alpha_loss`."""
+    `math.values.huber`, `algorithms.sac.SAC.actor_loss`, `SAC.actor_loss`."""
     places = {}
     for module in [*modules("tandem.math"), *(f"tandem.algorithms.{a}" for a in algorithms())]:
         names = set(public(module))

@@ -208,7 +208,7 @@ def by_name(settings: Any) -> dict[str, Any]:
 
 def offered(kind: type) -> list[Declared]:
     """Return the settings of a class that users can change. Leaves out inherited settings that it
-    `lacks` (and rejects), and those that need one of them to take effect."""
+    `lacks`, and those that need one of them to take effect."""
     lacks = set(getattr(kind, "lacks", ()))
     return [
         s

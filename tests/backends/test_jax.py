@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from tandem import trainer
 from tests.helpers import run_python
 
 
@@ -34,25 +33,44 @@ def test_agents_come_before_jax_has_made_an_array() -> None:
     assert run_python(code, engine="jax") == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "given", "pairs"),
-    [
-        ("dqn", {"values": "categorical", "atoms": 11}, 11 * 11),
-        ("dqn", {"values": "quantile", "quantiles": 30}, 30 * 30),
-        ("dqn", {"values": "implicit"}, 0),
-        ("sac", {}, 0),
-        ("sac", {"values": "categorical", "atoms": 11}, 11 * 11),
-        ("sac discrete", {"values": "categorical", "atoms": 11}, 2 * 11 * 11),
-        ("crossq", {"values": "categorical", "atoms": 11}, 11 * 11),
-        ("tqc", {"quantiles": 10, "critics": 3, "dropped": 1}, 10 * 3 * 9),
-    ],
-)
-def test_backends_know_how_many_pairs_a_loss_compares(algorithm, given, pairs) -> None:
-    name, *discrete = algorithm.split()
-    env = "CartPole-v1" if discrete or name == "dqn" else "Pendulum-v1"
-    made = trainer.session(name, env, batch_size=8, framework="torch", **given)
-    assert made.backend.pairs == 8 * pairs
-    made.backend.close()
+def test_the_traced_update_tells_how_many_pairs_it_sums() -> None:
+    code = """
+    import json
+    from tandem.backends import keras_jax
+    from tandem.testing import fakes
+
+    class Traced(Exception):
+        pass
+
+    def traced(largest):
+        raise Traced(largest)
+
+    def largest(name, action, **given):
+        algorithm, backend = fakes.build(name, "jax", action, **given)
+        batches = fakes.batches(algorithm, fakes.VECTOR, action, updates=1, rows=8)
+        try:
+            backend.compile(algorithm.update)(batches)
+        except Traced as found:
+            return found.args[0]
+
+    keras_jax.options = traced  # nothing is compiled
+    atoms = {"values": "categorical", "atoms": 11}
+    implicit = {"values": "implicit", "fractions": 5, "target_fractions": 20, "hidden": (4, 4)}
+    print(json.dumps([
+        largest("dqn", fakes.DISCRETE),
+        largest("dqn", fakes.DISCRETE, **atoms),
+        largest("dqn", fakes.DISCRETE, values="quantile", quantiles=30),
+        largest("dqn", fakes.DISCRETE, **implicit),
+        largest("sac", fakes.BOX),
+        largest("sac", fakes.BOX, **atoms),
+        largest("sac", fakes.DISCRETE, **atoms),
+        largest("crossq", fakes.BOX, **atoms),
+        largest("tqc", fakes.BOX, quantiles=10, critics=3, dropped=1),
+    ]))
+    """
+    atoms, quantiles = 8 * 11**2, 8 * 30**2
+    expected = [0, atoms, quantiles, 8 * 5 * 20, 0, atoms, 2 * atoms, atoms, 8 * 10 * 3 * 9]
+    assert run_python(code, engine="jax") == [expected]
 
 
 @pytest.mark.slow
@@ -63,7 +81,8 @@ def test_the_way_in_which_pairs_are_added_up_changes_nothing_but_the_rounding() 
     from tandem import trainer
     from tandem.backends import keras_jax
 
-    fused, most = keras_jax.FUSED_SUMS.keys(), keras_jax.MANY_PAIRS
+    fused, most = keras_jax.FUSED_SUMS.keys(), keras_jax.MANY
+    assert most == 64 * 128**2  # of the quantiles below
     assert fused <= keras_jax.options(most).keys()
     assert not fused & keras_jax.options(most - 1).keys()
 
@@ -73,12 +92,11 @@ def test_the_way_in_which_pairs_are_added_up_changes_nothing_but_the_rounding() 
             hidden=16, steps=256, learning_starts=192, train_every=32, updates_per_call=4,
             eval_episodes=0, plots=False, tensorboard=False,
         )
-        assert run.backend.pairs == most == 64 * 128**2
         list(run)
         return np.concatenate([np.ravel(x) for x in run.backend.networks["q"].read().values()])
 
     one = learned()
-    keras_jax.MANY_PAIRS *= 2
+    keras_jax.MANY *= 2
     assert not fused & keras_jax.options(most).keys()
     other = learned()
     print(json.dumps([len(one), float(np.abs(one - other).max()), float(np.abs(one).max())]))

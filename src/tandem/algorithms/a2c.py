@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal
 
 from tandem import ops
-from tandem.algorithms import gsde
+from tandem.algorithms import curiosity, gsde
 from tandem.algorithms.base import Backend, Call, Source
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
@@ -20,7 +20,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 
 
 @dataclass(frozen=True)
-class A2CSettings(JointSettings):
+class A2CSettings(curiosity.CuriositySettings, JointSettings):
     """Settings of A2C."""
 
     rollout: int = default(5, A3C, search=Search(5, 256, "log"))

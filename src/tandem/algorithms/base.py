@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from tandem.algorithms import bodies, gsde, memories, recurrent_batches
-from tandem.algorithms.normalized import NormalizedSettings
-from tandem.algorithms.priorities import PrioritySettings
 
 # re-exported, as is Source, for the constructors of algorithms
 from tandem.backends.backend import Backend as Backend
@@ -33,8 +31,6 @@ from tandem.types import Array, Batch, Trajectory, Tree, Update
 if TYPE_CHECKING:
     from tandem.networks.users import NetworkFunction, Networks
 
-HINDSIGHT = "Andrychowicz et al. 2017"
-HINDSIGHT_ON = Needs(hindsight=("final", "episode", "future"))
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for inference: NumPy in, NumPy out
 
@@ -116,29 +112,12 @@ class Settings:
         NOISY,
     )
 
-    # Constants that some algorithms replace by settings
+    # Constants that most algorithms replace by settings
     recurrent = 0  # units of the recurrent layer; 0: none
     memory = "gru"  # type of the recurrent layer
-    shared = False  # one feature extractor for policy and values
-    burn_in = 0  # first steps of a replayed sequence that only update the recurrent state
-    start_state = "stored"  # recurrent state at the start of a replayed sequence
-    n_step = 1  # steps of reward before bootstrapping
-    epochs = 1  # passes over each rollout
-    batch_size = 0  # rows per update; 0: the whole rollout
-    learning_starts = 0  # environment steps before the first update
-    prioritized = False
-    memmap = False
-    hindsight = "no"  # strategy for the goals of relabeled transitions
-    copy_info = False
-    reset_every = 0  # updates between resets of the networks; 0: never
-    adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # exploration noise of continuous actions
-    sde_sample_freq = -1  # steps between resamplings of gSDE's matrices
-    rewards = "team"  # rewards that agents of a team learn from: their "own", or the "team" reward
-    intrinsic = "no"  # rewards in addition to the environment's
     normalize_observations = False
     normalize_rewards = False
-    standardize_rewards = False
 
     def settled(self, given: Iterable[str]) -> Self:
         """Return the settings with defaults replaced by values that other settings imply. Settings
@@ -204,6 +183,13 @@ class ReplaySettings(Settings):
         resumable=True,
     )
 
+    # Constants that most algorithms with a replay buffer replace by settings
+    n_step = 1  # steps of reward before bootstrapping
+    prioritized = False
+    hindsight = "no"  # strategy for the goals of relabeled transitions
+    burn_in = 0  # first steps of a replayed sequence that only update the recurrent state
+    start_state = "stored"  # recurrent state at the start of a replayed sequence
+
     def settled(self, given: Iterable[str]) -> Self:
         """Round train_every to the nearest multiple of the number of environments, which step
         together. Updates per step stay the same, up to rounding to a whole number per call."""
@@ -225,30 +211,6 @@ class ReplaySettings(Settings):
         return max(self.updates_per_call, 1) / self.train_every
 
 
-@dataclass(frozen=True)
-class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
-    """Settings of algorithms that replay single transitions: sampling and relabeling."""
-
-    hindsight: Literal["no", "future", "final", "episode"] = setting(
-        "no",
-        "hindsight replay for goal environments: relabel with goals reached later (future), at "
-        "the end (final) or at any time (episode)",
-        HINDSIGHT,
-    )
-    relabel: int = setting(
-        4,
-        "with hindsight: relabeled transitions per original one",
-        HINDSIGHT + ", section 4.5",
-        minimum=1,
-        needs=HINDSIGHT_ON,
-    )
-    copy_info: bool = setting(
-        False,
-        "with hindsight: store numeric entries of info and pass them to compute_reward",
-        needs=HINDSIGHT_ON,
-    )
-
-
 def n_step(source: str = "") -> Any:
     """Return the setting for the number of rewards before the bootstrap value."""
     return setting(1, "number of steps in n-step returns", source, minimum=1)
@@ -260,6 +222,11 @@ class RolloutSettings(Settings):
 
     envs: int = default(8)
     rollout: int = setting(256, "steps per environment between updates", minimum=1)
+
+    # Constants that most algorithms with rollouts replace by settings
+    epochs = 1  # passes over each rollout
+    batch_size = 0  # rows per update; 0: the whole rollout
+    standardize_rewards = False
 
     @property
     def block(self) -> int:
@@ -289,7 +256,7 @@ class Algorithm(ABC):
     backend: Backend
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
-    preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    preparing: tuple[str, ...] = ()  # the roles that `prepare` uses
     # the roles in `preparing` whose input is computed by `prepare`, not the raw observations
     apart: tuple[str, ...] = ()
     sequence = 0  # steps per row of prepared or replayed data; 0: each row is one step
@@ -463,6 +430,17 @@ class Algorithm(ABC):
         [T + 1, N, ...] with the stored outputs of the acting policy.
         """
         raise NotImplementedError
+
+
+def refuse_lacking(name: str, settings: Any) -> None:
+    """Raise SettingError for an inherited setting that the algorithm of this name `lacks`, unless
+    it has its default. `lacks` is a dict: setting -> what the algorithm has instead."""
+    usual = type(settings)()
+    for what, instead in settings.lacks.items():
+        value, plain = getattr(settings, what), getattr(usual, what)
+        if value != plain:
+            happened = f"{name} does not support {what}={value!r}."
+            raise SettingError(happened, instead, f"give {what}={plain!r}.")
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:

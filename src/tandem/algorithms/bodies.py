@@ -185,18 +185,6 @@ def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, 
     }
 
 
-def refuse(name: str, settings: Settings, expected: str, *options: str) -> None:
-    """Raise SettingError if one of these options (none given: any option in `PLAIN`) selects a
-    feature extractor other than plain dense layers. expected: what the algorithm has instead."""
-    if odd := [n for n in options or PLAIN if by_name(settings)[n] != PLAIN[n]]:
-        raise SettingError(
-            f"{name} does not support "
-            f"{' and '.join(f'{n}={by_name(settings)[n]!r}' for n in odd)}.",
-            expected,
-            f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
-        )
-
-
 def widths(settings: Any) -> tuple[int, ...]:
     """Return the widths of the critics' hidden layers."""
     return settings.critic_hidden or settings.hidden

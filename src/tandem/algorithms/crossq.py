@@ -7,27 +7,32 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tandem import ops
-from tandem.algorithms import base, bodies, critics, priorities
+from tandem.algorithms import base, critics, name_of
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
 from tandem.math.action_values import CategoricalValues
-from tandem.networks.defaults import Role, Source
+from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.networks.unit import projected
 from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Update, tree_map
+from tandem.types import Array, Batch, tree_map
 
 PAPER = "Bhatt et al. 2024, appendix A.2, table 2"
-SBX = "SBX 0.28 (CrossQ)"
+NORMED = "dense layers followed by batch renormalization"
 
 
 @dataclass(frozen=True)
 class CrossQSettings(critics.CriticSettings, SoftSettings):
     """Settings of CrossQ."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("body", "layer_norm", "recurrent")
+    lacks: ClassVar[dict[str, str]] = {
+        "body": NORMED,
+        "layer_norm": NORMED,
+        "recurrent": "feed-forward networks: one pass normalizes steps and next steps together, "
+        "but next steps would need the recurrent states of that pass (sac has them)",
+    }
 
     learning_rate: Schedule = default(Schedule(1e-3), PAPER)
     critic_hidden: tuple[int, ...] = default(
@@ -67,35 +72,23 @@ class CrossQSettings(critics.CriticSettings, SoftSettings):
 class CrossQ(SAC):
     Settings = CrossQSettings
 
-    def make_critics(self, networks: dict[str, Source]) -> None:
-        """Create the critics, without targets."""
-        self.qs = tuple(self.backend.network(name, network) for name, network in networks.items())
-
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> None:
         super().check(observation, action, settings)
-        expected = "dense layers followed by batch renormalization"
-        bodies.refuse("crossq", settings, expected, "body", "layer_norm")
+        base.refuse_lacking(name_of(cls), settings)
         if settings.weight_projection and settings.weight_norm:
             raise SettingError(
                 "crossq does not support weight_projection=True with weight_norm=True.",
                 "one of them: learned weight lengths, or lengths of 1",
                 "leave weight_norm out.",
             )
-        if settings.recurrent:
-            raise SettingError(
-                f"crossq does not support recurrent={settings.recurrent}.",
-                "feed-forward networks: one pass normalizes steps and next steps together, but "
-                "next steps would need the recurrent states of that pass",
-                "give recurrent=0, or use sac.",
-            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: CrossQSettings) -> dict[str, Role]:
         s, roles = settings, super().roles(observation, action, settings)
         if s.weight_projection:
-            for name in cls.critic_names(s):
-                roles[name] = replace(roles[name], body=projected(roles[name].body))
+            q = replace(roles["q1"], body=projected(roles["q1"].body))
+            roles |= {"q1": q, "q2": q}
         return {
             name: replace(role, body=renormalized(role.body, s.renorm_momentum, s.renorm_warmup))
             for name, role in roles.items()
@@ -113,20 +106,15 @@ class CrossQ(SAC):
             own, later = [x[:rows] for x in out], [x[rows:] for x in out]
             return self.categorical_loss(b, own, later, log_prob[..., None])
         both = self.value(self.qs, now, obs, action)
-        next_value = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
-        q1, q2 = (q[:rows] for q in both)
-        aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
-        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
+        least = xp.minimum(*(q[rows:] for q in both))
+        y = self.soft_target(b, least - xp.exp(self.log_alpha()) * log_prob)
+        return self.squared_loss(y, *(q[:rows] for q in both))
 
-    def update(self, b: Batch) -> Update:
-        critic, priority = self.update_critics(b)
-        policy = self.backend.cond(
-            b.settings["policy"], lambda: self.update_policy(b), ("actor_loss", "entropy")
-        )
-        temperature = ops.of(b.reward).exp(self.log_alpha())
-        return Update({**critic, **policy, "temperature": temperature}, priority)
+    def update_policy(self, b: Batch) -> dict[str, Array]:
+        """Update policy and temperature as SAC does, if the update is a `policy_delay`-th one."""
+        update, names = super().update_policy, ("actor_loss", "entropy")
+        return self.backend.cond(b.settings["policy"], lambda: update(b), names)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)
-        return {**self.scheduled(call, "learning_rate"), "policy": due}
+        return {**super().schedule(call), "policy": due}

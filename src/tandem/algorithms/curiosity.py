@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, Source, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Plan, Twin, width
-from tandem.settings import Needs, by_name
+from tandem.settings import Needs, by_name, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -26,6 +27,53 @@ PAPER = "Burda et al. 2019"
 CLIP = 5.0  # clipping threshold of standardized observations; section 2.4
 RND = Needs(intrinsic="rnd")
 ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
+
+
+@dataclass(frozen=True)
+class CuriositySettings:
+    """Settings of intrinsic rewards."""
+
+    intrinsic: Literal["no", "rnd"] = setting(
+        "no", "intrinsic reward: rnd (random network distillation)", PAPER
+    )
+    intrinsic_weight: float = setting(
+        1.0,
+        "with rnd: weight of advantages from intrinsic rewards",
+        PAPER,
+        minimum=0,
+        needs=RND,
+    )
+    extrinsic_weight: float = setting(
+        2.0,
+        "with rnd: weight of advantages from extrinsic rewards",
+        PAPER,
+        minimum=0,
+        needs=RND,
+    )
+    intrinsic_gamma: float = setting(
+        0.99,
+        "with rnd: discount factor of intrinsic rewards",
+        PAPER,
+        minimum=0,
+        maximum=1,
+        needs=RND,
+    )
+    rnd_features: int = setting(
+        512,
+        "with rnd: number of predicted features, and width of the predictor's last hidden layers",
+        PAPER + ", released code",
+        minimum=1,
+        needs=RND,
+    )
+    rnd_share: float = setting(
+        0.25,
+        "with rnd: fraction of each batch that trains the predictor",
+        PAPER,
+        above=0,
+        maximum=1,
+        fix="try 0.25.",
+        needs=RND,
+    )
 
 
 def check(name: str, observation: Spec, settings: Any) -> None:

@@ -17,7 +17,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 
 @dataclass(frozen=True)
-class DDPGSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class DDPGSettings(recurrent_replay.TransitionSettings):
     """Settings of DDPG."""
 
     steps: int = default(1_000_000, PAPER)

@@ -61,6 +61,12 @@ class Deterministic(recurrent_replay.RecurrentReplayAlgorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         recurrent_replay.check(settings)
+        if settings.recurrent and settings.action_noise == "ou":
+            raise SettingError(
+                f"recurrent={settings.recurrent} is not supported with action_noise='ou'.",
+                "one of them: the actor keeps a recurrent state or the state of the noise",
+                "give action_noise='gaussian' or recurrent=0.",
+            )
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
                 f"exploration={settings.exploration} is not supported with action_noise='gsde'.",

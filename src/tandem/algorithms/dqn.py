@@ -51,7 +51,7 @@ IMPLICIT = Needs(values="implicit")
 
 
 @dataclass(frozen=True)
-class DQNSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class DQNSettings(recurrent_replay.TransitionSettings):
     """Settings of DQN."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")
@@ -203,7 +203,6 @@ class DQN(recurrent_replay.RecurrentReplayAlgorithm):
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.values = self.distribution(settings, action)
-        backend.pairs = settings.batch_size * self.values.pairs
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = self._make_optimizer("q", [self.q])
         self.begin_states(action)

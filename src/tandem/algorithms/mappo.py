@@ -14,21 +14,29 @@ from tandem import ops
 from tandem.algorithms import base, memories, name_of, teams
 from tandem.algorithms.base import Backend, Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
-from tandem.errors import SettingError
 from tandem.networks.defaults import Role, Source
-from tandem.settings import Schedule, by_name, default, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 
 PAPER = "Yu et al. 2022, appendix C"
-REFUSED = ("shared", "normalize_observations", "normalize_rewards", "standardize_rewards")
+RAW = (
+    "a separate actor and critic, and raw observations and rewards; value_norm already "
+    "standardizes values"
+)
 
 
 @dataclass(frozen=True)
 class MAPPOSettings(PPOSettings):
     """Settings of MAPPO."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)
+    lacks: ClassVar[dict[str, str]] = {
+        "intrinsic": "intrinsic='no', since what is new to one agent is not new to the team",
+        "shared": RAW,
+        "normalize_observations": RAW,
+        "normalize_rewards": RAW,
+        "standardize_rewards": RAW,
+    }
 
     steps: int = default(1_000_000)
     envs: int = default(16)
@@ -85,22 +93,11 @@ class MAPPO(PPO):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(name_of(cls), observation, action, "multidiscrete", "box")
-        if settings.intrinsic != "no":
-            raise SettingError(
-                f"{name_of(cls)} does not support intrinsic={settings.intrinsic!r}.",
-                "intrinsic='no', since what is new to one agent is not new to the team",
-                "give intrinsic='no'.",
-            )
+        base.refuse_lacking(name_of(cls), settings)
         super().check(observation, teams.one(action), settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        if odd := [n for n in REFUSED if by_name(settings)[n]]:
-            raise SettingError(
-                f"mappo does not support {odd[0]}=True.",
-                "a separate actor and critic, and raw observations and rewards",
-                f"give {odd[0]}=False; value_norm already standardizes values.",
-            )
         assert isinstance(observation, dict)
         one, seen = teams.one(action), teams.seen(observation)
         roles = super().roles(seen, one, settings)

@@ -13,14 +13,14 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import bodies, teams
 from tandem.algorithms.base import Backend, Forward
-from tandem.algorithms.mappo import MAPPO
+from tandem.algorithms.mappo import MAPPO, MAPPOSettings
 from tandem.algorithms.ppo import PPOSettings
 from tandem.errors import NetworkError, SettingError
 from tandem.math.masks import masked
 from tandem.networks.attention import RELU, Decoder, EncoderBlock
 from tandem.networks.defaults import Role, Source
 from tandem.networks.plan import Dense, LayerNorm, Plan
-from tandem.settings import Schedule, by_name, default, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -28,22 +28,18 @@ CODE = "released code"
 SCRIPT = CODE + ", train_mpe.sh"
 
 
-REFUSED = {  # settings of PPO, with the values that are fixed here
-    "shared": False,
-    "recurrent": 0,
-    "memory": "gru",
-    "action_noise": "gaussian",
-    "normalize_observations": False,
-    "normalize_rewards": False,
-    "standardize_rewards": False,
-}
-
-
 @dataclass(frozen=True)
 class MATSettings(PPOSettings):
     """Settings of MAT."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *bodies.PLAIN, *REFUSED)
+    lacks: ClassVar[dict[str, str]] = {
+        **MAPPOSettings.lacks,
+        **dict.fromkeys(bodies.PLAIN, "its own transformer, with layer norm"),
+        **dict.fromkeys(
+            ("recurrent", "memory", "action_noise"),
+            "a transformer without recurrence, with Gaussian or Beta noise",
+        ),
+    }
 
     steps: int = default(1_000_000)
     envs: int = default(16)
@@ -98,15 +94,7 @@ class MAT(MAPPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: MATSettings) -> None:
-        bodies.refuse("mat", settings, "its own transformer, with layer norm")
         super().check(observation, action, settings)
-        if odd := [n for n, usual in REFUSED.items() if by_name(settings)[n] != usual]:
-            raise SettingError(
-                f"mat does not support {odd[0]}={by_name(settings)[odd[0]]!r}.",
-                "a transformer without recurrence, Gaussian or Beta noise, and raw observations "
-                "and rewards",
-                f"give {odd[0]}={REFUSED[odd[0]]!r}; value_norm already standardizes values.",
-            )
         if settings.embedding % settings.heads:
             raise SettingError(
                 f"embedding={settings.embedding} and heads={settings.heads}.",

@@ -122,6 +122,10 @@ class OnPolicySettings(NormalizedRollouts):
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "optimizer")
 
+    # Constants that most of these algorithms replace by settings
+    shared = False  # one feature extractor for policy and values
+    intrinsic = "no"  # rewards in addition to the environment's
+
 
 @dataclass(frozen=True)
 class JointSettings(OnPolicySettings):
@@ -141,47 +145,6 @@ class JointSettings(OnPolicySettings):
         minimum=0,
         needs=memories.NEEDED,
     )
-    intrinsic: Literal["no", "rnd"] = setting(
-        "no", "intrinsic reward: rnd (random network distillation)", curiosity.PAPER
-    )
-    intrinsic_weight: float = setting(
-        1.0,
-        "with rnd: weight of advantages from intrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        needs=curiosity.RND,
-    )
-    extrinsic_weight: float = setting(
-        2.0,
-        "with rnd: weight of advantages from extrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        needs=curiosity.RND,
-    )
-    intrinsic_gamma: float = setting(
-        0.99,
-        "with rnd: discount factor of intrinsic rewards",
-        curiosity.PAPER,
-        minimum=0,
-        maximum=1,
-        needs=curiosity.RND,
-    )
-    rnd_features: int = setting(
-        512,
-        "with rnd: number of predicted features, and width of the predictor's last hidden layers",
-        curiosity.PAPER + ", released code",
-        minimum=1,
-        needs=curiosity.RND,
-    )
-    rnd_share: float = setting(
-        0.25,
-        "with rnd: fraction of each batch that trains the predictor",
-        curiosity.PAPER,
-        above=0,
-        maximum=1,
-        fix="try 0.25.",
-        needs=curiosity.RND,
-    )
 
 
 class OnPolicy(base.Algorithm):
@@ -192,7 +155,7 @@ class OnPolicy(base.Algorithm):
 
     needs = "rollouts"
     acting: ClassVar[tuple[str, ...]] = ("actor",)
-    preparing: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    preparing: tuple[str, ...] = ("actor", "critic")
     needs_old_policy: ClassVar[bool] = True  # the losses need outputs of the acting policy
     row_extras: ClassVar[tuple[str, ...]] = ()  # entries of a trajectory's extra for the losses
 
@@ -213,7 +176,7 @@ class OnPolicy(base.Algorithm):
         self.actor = made["actor"]
         self.critic: Any = made.get("critic")
         if self.critic is None:
-            self.preparing = ("actor",)  # type: ignore[misc]
+            self.preparing = ("actor",)
         if settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             backend.time_first = True
@@ -225,10 +188,10 @@ class OnPolicy(base.Algorithm):
             self.curiosity = curiosity.Curiosity(backend, networks, *spaces, settings)
             self.networks.append(self.curiosity.network)
             self.apart, self.memory = curiosity.ROLES, self.curiosity.begin
-            self.preparing = (*self.preparing, *curiosity.ROLES)  # type: ignore[misc]
+            self.preparing = (*self.preparing, *curiosity.ROLES)
 
     @classmethod
-    def distribution(cls, settings: OnPolicySettings, action: Leaf) -> Density:
+    def distribution(cls, settings: Any, action: Leaf) -> Density:
         if settings.action_noise == "gsde":
             return StateDependentGaussian(action.width, settings.sde_sample_freq)
         return Beta(action.width) if settings.policy == "beta" else for_actions(action)

@@ -148,7 +148,7 @@ class OnSequences(base.Algorithm):
 
     needs = "sequences"
     acting = ("net",)
-    preparing: ClassVar[tuple[str, ...]] = ("net",)
+    preparing: tuple[str, ...] = ("net",)
     reported: ClassVar[tuple[str, ...]] = ()  # names in the auxiliary outputs that are metrics
 
     def __init__(

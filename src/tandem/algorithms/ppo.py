@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import gsde
+from tandem.algorithms import curiosity, gsde
 from tandem.algorithms.base import Backend, Call, Forward
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import JointSettings, OnPolicy
@@ -28,7 +28,7 @@ PAPER = "Schulman et al. 2017, table 3 (MuJoCo)"
 
 
 @dataclass(frozen=True)
-class PPOSettings(JointSettings):
+class PPOSettings(curiosity.CuriositySettings, JointSettings):
     """Settings of PPO."""
 
     envs: int = default(8, "Schulman et al. 2017, table 5 (Atari)")

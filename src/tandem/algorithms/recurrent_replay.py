@@ -21,6 +21,8 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, memories, recurrent_batches
 from tandem.algorithms.base import Forward, Network
+from tandem.algorithms.normalized import NormalizedSettings
+from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
 from tandem.math.returns import n_step
 from tandem.networks.recurrent import state_leaf
@@ -29,6 +31,8 @@ from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 R2D2 = "Kapturowski et al. 2019"
+HINDSIGHT = "Andrychowicz et al. 2017"
+HINDSIGHT_ON = Needs(hindsight=("final", "episode", "future"))
 View = Callable[..., Array]  # (network, observations, optional action input) -> output
 
 
@@ -60,9 +64,30 @@ class RecurrentReplaySettings:
 
 
 @dataclass(frozen=True)
-class MemorySettings(RecurrentReplaySettings):
-    """Settings of algorithms that may sample sequences by priority."""
+class TransitionSettings(
+    RecurrentReplaySettings, PrioritySettings, NormalizedSettings, base.ReplaySettings
+):
+    """Settings of algorithms that replay transitions, or sequences of them: sampling and
+    relabeling."""
 
+    hindsight: Literal["no", "future", "final", "episode"] = setting(
+        "no",
+        "hindsight replay for goal environments: relabel with goals reached later (future), at "
+        "the end (final) or at any time (episode)",
+        HINDSIGHT,
+    )
+    relabel: int = setting(
+        4,
+        "with hindsight: relabeled transitions per original one",
+        HINDSIGHT + ", section 4.5",
+        minimum=1,
+        needs=HINDSIGHT_ON,
+    )
+    copy_info: bool = setting(
+        False,
+        "with hindsight: store numeric entries of info and pass them to compute_reward",
+        needs=HINDSIGHT_ON,
+    )
     priority_eta: float = setting(
         0.9,
         "with recurrent and prioritized: weight of the largest error in a sequence's priority, "
@@ -89,19 +114,11 @@ def check(settings: Any) -> None:
     """Raise SettingError for settings that recurrent networks do not support."""
     check_sequence(settings)
     units = settings.recurrent
-    if not units:
-        return
-    if settings.hindsight != "no":
+    if units and settings.hindsight != "no":
         raise SettingError(
             f"recurrent={units} is not supported with hindsight={settings.hindsight!r}.",
             "one of them: the recurrent state has already seen the original goal",
             "give hindsight='no' or recurrent=0.",
-        )
-    if settings.action_noise == "ou":
-        raise SettingError(
-            f"recurrent={units} is not supported with action_noise='ou'.",
-            "one of them: the actor keeps a recurrent state or the state of the noise",
-            "give action_noise='gaussian' or recurrent=0.",
         )
 
 
@@ -177,7 +194,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         self.backend.time_first = True
         self.recurrent_roles = (*self.acting, *critics)
         if s.start_state == "stored" and critics:
-            self.preparing = critics  # type: ignore[misc]
+            self.preparing = critics
             self.memory = {role: memories.begin(s, s.envs) for role in critics}
 
     def views(self, b: Batch) -> tuple[View, View]:
@@ -237,9 +254,7 @@ class RecurrentReplayAlgorithm(base.Algorithm):
         return states
 
     @classmethod
-    def kept(
-        cls, settings: base.Settings, action: Leaf, state: Tree, out: Array = ()
-    ) -> dict[str, Array]:
+    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
         if isinstance(state, tuple) or settings.start_state == "zero":
             return {}
         return {f"{cls.acting[0]}_state": state}

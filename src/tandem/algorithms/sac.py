@@ -3,6 +3,7 @@ policy, learned temperature."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Literal
@@ -40,7 +41,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # SB3's gSDE: initial log_std, and clipping threshol
 
 
 @dataclass(frozen=True)
-class SoftSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class SoftSettings(recurrent_replay.TransitionSettings):
     """Settings of all soft actor-critics."""
 
     steps: int = default(1_000_000, PAPER)
@@ -85,8 +86,8 @@ class SoftSettings(recurrent_replay.MemorySettings, base.TransitionSettings):
 
 
 @dataclass(frozen=True)
-class TargetSettings(SoftSettings):
-    """Settings of soft actor-critics with target critics."""
+class TargetSettings:
+    """Settings of target critics."""
 
     tau: float = setting(
         0.005,
@@ -99,12 +100,14 @@ class TargetSettings(SoftSettings):
 
 
 @dataclass(frozen=True)
-class SACSettings(critics.CriticSettings, TargetSettings):
+class SACSettings(critics.CriticSettings, TargetSettings, SoftSettings):
     """Settings of SAC."""
 
 
-class SAC(recurrent_replay.RecurrentReplayAlgorithm):
-    Settings: ClassVar[type[SoftSettings]] = SACSettings
+class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
+    """What SAC, its variant for discrete actions, TQC and CrossQ share: networks, temperature, soft
+    rewards and the order of updates. Losses are in the class of each."""
+
     needs = "transitions"
     acting = ("actor",)
     sees_between = True
@@ -115,17 +118,23 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         networks: dict[str, Source],
         observation: Spec,
         action: Leaf,
-        settings: SACSettings,
+        settings: SoftSettings,
     ) -> None:
         self.backend = backend
         self.settings = settings
         self.action = action
         self.size = action.width
-        self.values: Any = critics.values_of(settings, self.choices(action))
-        backend.pairs = settings.batch_size * self.pairs()
+        # a critic's output covers all discrete actions, or the action that it receives
+        self.values: Any = critics.values_of(settings, *action.sizes)
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
-        self.make_critics({name: networks[name] for name in self.critic_names(settings)})
+        names = tuple(name for name in networks if name != "actor")
+        self.targets: tuple[Network, ...] = ()
+        if isinstance(settings, TargetSettings):
+            pairs = (backend.pair(name, networks[name]) for name in names)
+            self.qs, self.targets = zip(*pairs, strict=True)
+        else:
+            self.qs = tuple(backend.network(name, networks[name]) for name in names)
         self.critic_optimizer = self._make_optimizer("critic", list(self.qs))
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.learned = settings.temperature == "auto"
@@ -141,40 +150,10 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )
-        self.begin_states(action, self.critic_names(settings))
-
-    def make_critics(self, networks: dict[str, Source]) -> None:
-        """Create the critics and their targets."""
-        pairs = (self.backend.pair(name, network) for name, network in networks.items())
-        self.qs, self.targets = zip(*pairs, strict=True)
-
-    @classmethod
-    def critic_names(cls, settings: Any) -> tuple[str, ...]:
-        """Return the roles of the critics."""
-        return ("q1", "q2")
-
-    @staticmethod
-    def choices(action: Leaf) -> int:
-        """Return the number of actions that a critic's output covers: 1, the action it receives."""
-        return 1
-
-    def pairs(self) -> int:
-        """Return the number of pairs of values that the critics' loss compares per row."""
-        return self.values.n * self.values.pairs
-
-    @classmethod
-    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
-        if settings.action_noise == "gsde":
-            return StateDependentTanh(action.width, settings.sde_sample_freq)
-        return TanhGaussian(action.width)
+        self.begin_states(action, names)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        cls.check_settings(action, settings)
-        action_spaces.bounded_vector(name_of(cls), action)
-
-    @classmethod
-    def check_settings(cls, action: Leaf, settings: Any) -> None:
         """Raise an error for unsupported combinations: gSDE with actions that are not a Box,
         n-step returns with recurrent networks, invalid settings of critics or replay."""
         critics.check_values(settings)
@@ -189,38 +168,23 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         if settings.action_noise == "gsde":
             gsde.check(name_of(cls), action)
 
-    @classmethod
-    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body = bodies.body(observation, settings.hidden, settings)
-        outputs = critics.values_of(settings).outputs
-        q = bodies.action_value(observation, action, settings, outputs)
-        head = Dense(0, 2 * action.width)
-        if settings.action_noise == "gsde":
-            head = StateDependent(
-                0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
-            )
-        return {"actor": bodies.role(observation, body, (head,), settings), "q1": q, "q2": q}
-
     @staticmethod
     def default_target_entropy(action: Leaf) -> float:
         """Return the target entropy for target_entropy="auto"."""
         return -float(action.width)
 
-    def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
-        """Sample actions and return them with their log-probabilities, reparameterized by noise."""
-        out = view(self.actor, obs)
-        return self.squashed.sample_log_prob(out, noise)
-
-    def value(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
-        return [self.values.part(out)[..., 0] for out in self.outputs(qs, view, obs, action)]
-
-    def outputs(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
-        """Return the critics' outputs, [B, ...] each."""
-        return [view(q, obs, action) for q in qs]
-
+    @abstractmethod
     def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
-        """Estimate the policy's entropy in these states [B] from one sample."""
-        return -self.sample(view, obs, *noise)[1]
+        """Return the policy's entropy in these states [B], or an estimate."""
+
+    @abstractmethod
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return the loss of the critics [B], the value "q" of the actions taken, and with
+        prioritized replay the "error"."""
+
+    @abstractmethod
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return the loss of the policy and its "entropy", [B]."""
 
     def soft_reward(self, b: Batch) -> Array:
         """Return the rewards before the bootstrap value [B]. With n-step returns they include the
@@ -235,21 +199,12 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         entropy = xp.reshape(self.entropy(now, obs, *noise), discount.shape)
         return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Return half the sum of both critics' squared errors [B] against the targets (eqs. 3, 5)
-        y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s')."""
-        xp, (now, next_) = ops.of(b.reward), self.views(b)
-        action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
-        if isinstance(self.values, CategoricalValues):
-            own = self.outputs(self.qs, now, b.obs, b.action)
-            later = self.outputs(self.targets, next_, b.next_obs, action)
-            return self.categorical_loss(b, own, later, log_prob[..., None])
-        next_value = (
-            xp.minimum(*self.value(self.targets, next_, b.next_obs, action))
-            - xp.exp(self.log_alpha()) * log_prob
-        )
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
-        q1, q2 = self.value(self.qs, now, b.obs, b.action)
+    def soft_target(self, b: Batch, next_value: Array) -> Array:
+        """Return the soft reward plus the discounted value of the next states, [B]."""
+        return ops.of(b.reward).stop_gradient(self.soft_reward(b) + b.discount * next_value)
+
+    def squared_loss(self, y: Array, q1: Array, q2: Array) -> tuple[Array, dict[str, Array]]:
+        """Return half the sum of both critics' squared errors against the target y, [B]."""
         aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
@@ -271,13 +226,6 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         errors = priorities.mean_error(self.settings, *losses)
         return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
-    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        """Return alpha * log pi(a | s) - min Q(s, a) for a ~ pi(. | s), [B] (eq. 7)."""
-        xp, (now, _) = ops.of(b.reward), self.views(b)
-        action, log_prob = self.sample(now, b.obs, b.noise[1])
-        q = xp.minimum(*self.value(self.qs, now, b.obs, action))
-        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
-
     def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return log alpha * (H - target_entropy), [B]: eq. 18 with log alpha in place of alpha, as
         is usual. H is the "entropy" that `actor_loss` returned."""
@@ -287,7 +235,7 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         b = self.steps(b)
         critic, priority = self.update_critics(b)
         policy = self.update_policy(b)
-        for q, target in zip(self.qs, self.targets, strict=True):
+        for q, target in zip(self.qs, self.targets, strict=False):
             self.backend.soft_update(q, target, b.settings["tau"])
         temperature = ops.of(b.reward).exp(self.log_alpha())
         return Update({**critic, **policy, "temperature": temperature}, priority)
@@ -311,7 +259,69 @@ class SAC(recurrent_replay.RecurrentReplayAlgorithm):
         return {"actor_loss": loss, "entropy": ops.of(b.reward).mean(aux["entropy"])}
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "tau")
+        return self.scheduled(call, "learning_rate", *(("tau",) if self.targets else ()))
+
+
+class SAC(SoftActorCritic):
+    Settings: ClassVar[type[SoftSettings]] = SACSettings
+
+    @classmethod
+    def distribution(cls, settings: SoftSettings, action: Leaf) -> Distribution:
+        if settings.action_noise == "gsde":
+            return StateDependentTanh(action.width, settings.sde_sample_freq)
+        return TanhGaussian(action.width)
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        super().check(observation, action, settings)
+        action_spaces.bounded_vector(name_of(cls), action)
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        body = bodies.body(observation, settings.hidden, settings)
+        outputs = critics.values_of(settings).outputs
+        q = bodies.action_value(observation, action, settings, outputs)
+        head = Dense(0, 2 * action.width)
+        if settings.action_noise == "gsde":
+            head = StateDependent(
+                0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
+            )
+        return {"actor": bodies.role(observation, body, (head,), settings), "q1": q, "q2": q}
+
+    def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
+        """Sample actions and return them with their log-probabilities, reparameterized by noise."""
+        return self.squashed.sample_log_prob(view(self.actor, obs), noise)
+
+    def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
+        return -self.sample(view, obs, *noise)[1]
+
+    def outputs(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+        """Return the critics' outputs, [B, ...] each."""
+        return [view(q, obs, action) for q in qs]
+
+    def value(self, qs: tuple[Network, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+        """Return the critics' values, [B] each."""
+        return [self.values.part(out)[..., 0] for out in self.outputs(qs, view, obs, action)]
+
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return half the sum of both critics' squared errors [B] against the targets (eqs. 3, 5)
+        y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s')."""
+        xp, (now, next_) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
+        if isinstance(self.values, CategoricalValues):
+            own = self.outputs(self.qs, now, b.obs, b.action)
+            later = self.outputs(self.targets, next_, b.next_obs, action)
+            return self.categorical_loss(b, own, later, log_prob[..., None])
+        least = xp.minimum(*self.value(self.targets, next_, b.next_obs, action))
+        y = self.soft_target(b, least - xp.exp(self.log_alpha()) * log_prob)
+        return self.squared_loss(y, *self.value(self.qs, now, b.obs, b.action))
+
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return alpha * log pi(a | s) - min Q(s, a) for a ~ pi(. | s), [B] (eq. 7)."""
+        xp, (now, _) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(now, b.obs, b.noise[1])
+        q = xp.minimum(*self.value(self.qs, now, b.obs, action))
+        return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """Sample standard normal noise for the next and the current actions, and with n-step

@@ -3,16 +3,13 @@ all actions instead of samples."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, critics, priorities
+from tandem.algorithms import bodies, critics
 from tandem.algorithms.recurrent_replay import View
-from tandem.algorithms.sac import SAC, SACSettings
+from tandem.algorithms.sac import SACSettings, SoftActorCritic
 from tandem.math.action_values import CategoricalValues
-from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import allowed, masked
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
@@ -20,21 +17,10 @@ from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree
 
 
-class DiscreteSAC(SAC):
+class DiscreteSAC(SoftActorCritic):
     """SAC with losses over all discrete actions."""
 
-    @staticmethod
-    def choices(action: Leaf) -> int:
-        return action.sizes[0]
-
-    @classmethod
-    def distribution(cls, settings: base.Settings, action: Leaf) -> Distribution:
-        return Categorical(action.sizes[0])
-
-    @classmethod
-    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        """Check only the settings: this class is selected only for Discrete actions."""
-        cls.check_settings(action, settings)
+    Settings = SACSettings
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
@@ -71,10 +57,8 @@ class DiscreteSAC(SAC):
             return self.categorical_loss(b, own, later, log_p, p)
         least = xp.minimum(*(next_(target, b.next_obs) for target in self.targets))
         next_value = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
-        y = xp.stop_gradient(self.soft_reward(b) + b.discount * next_value)
-        q1, q2 = (xp.take(now(q, b.obs), b.action) for q in self.qs)
-        aux = {"q": q1, **priorities.mean_error(self.settings, q1 - y, q2 - y)}
-        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
+        y = self.soft_target(b, next_value)
+        return self.squared_loss(y, *(xp.take(now(q, b.obs), b.action) for q in self.qs))
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp, (now, _) = ops.of(b.reward), self.views(b)
@@ -91,8 +75,3 @@ class DiscreteSAC(SAC):
         xp = ops.of(b.reward)
         choices = xp.sum(allowed(b.obs), -1)
         return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(choices)), {}
-
-    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """Return (): nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact
-        entropy.)"""
-        return ()

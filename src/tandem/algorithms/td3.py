@@ -21,7 +21,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(recurrent_replay.MemorySettings, base.TransitionSettings):
+class TD3Settings(recurrent_replay.TransitionSettings):
     """Settings of TD3."""
 
     steps: int = default(1_000_000, PAPER)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tandem import ops
 from tandem.algorithms import bodies, priorities
-from tandem.algorithms.sac import SAC, TargetSettings
+from tandem.algorithms.sac import SAC, SoftSettings, TargetSettings
 from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
 from tandem.networks.defaults import Role
@@ -20,13 +20,12 @@ CONTRIB = "sb3-contrib 2.9 (TQC)"
 
 
 @dataclass(frozen=True)
-class TQCSettings(TargetSettings):
+class TQCSettings(TargetSettings, SoftSettings):
     """Settings of TQC."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)
     batch_size: int = default(256, PAPER)
-    values = "quantile"
     critics: int = setting(2, "number of critics; the paper uses 5", CONTRIB, minimum=1)
     quantiles: int = setting(
         25, "number of quantiles per critic", PAPER, minimum=1, search=Search(5, 50)
@@ -44,14 +43,6 @@ class TQC(SAC):
     Settings = TQCSettings
 
     @classmethod
-    def critic_names(cls, settings: TQCSettings) -> tuple[str, ...]:
-        return tuple(f"q{i + 1}" for i in range(settings.critics))
-
-    def pairs(self) -> int:
-        s: TQCSettings = self.settings
-        return s.quantiles * s.critics * (s.quantiles - s.dropped)
-
-    @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: TQCSettings) -> None:
         super().check(observation, action, settings)
         if settings.dropped >= settings.quantiles:
@@ -65,7 +56,7 @@ class TQC(SAC):
     def roles(cls, observation: Spec, action: Leaf, settings: TQCSettings) -> dict[str, Role]:
         q = bodies.action_value(observation, action, settings, settings.quantiles)
         actor = super().roles(observation, action, settings)["actor"]
-        return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
+        return {"actor": actor, **{f"q{i + 1}": q for i in range(settings.critics)}}
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
         xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)

@@ -160,8 +160,6 @@ class Backend(ABC):
     time_first = False
     # number of consecutive rows of an update that belong to one step: one per agent
     together = 1
-    # number of pairs that the loss of an update compares, such as pairs of quantiles
-    pairs = 0
     networks: dict[str, Any]  # networks, target networks and scalars by name
     # the user's optimizer, or a type; `optimizer` returns copies of it, whatever type is requested
     given_optimizer: object = None

@@ -250,17 +250,15 @@ class KerasBackend(backend.AgentBackend):
         names: list[str] = []
         faults = self.optimizer_names
         guarded = partial(self._guarded, self._placing(update), names)
-        layout, more = self.layout, dict[str, Any]()
+        layout, divided = self.layout, dict[str, Any]()
         if layout is not None:
             layout.time_first, layout.together = self.time_first, self.together
-            more = {"layout": layout}
-        if self.framework == "jax":
-            more["pairs"] = self.pairs
+            divided = {"layout": layout}
         if layout is not None and layout.asynchronous:
             many = layout.many(guarded)
         else:
             variables, late = self.variables, self._track_late
-            many = ENGINE.many(guarded, late, variables, jit, self._shared, **more)
+            many = ENGINE.many(guarded, late, variables, jit, self._shared, **divided)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
@@ -316,7 +314,7 @@ class KerasBackend(backend.AgentBackend):
         kind: type[Updates] = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
         guarded = partial(self._guarded, self._placing(update), names)
-        return kind(guarded, self._track_late, self.variables, names, self.pairs)
+        return kind(guarded, self._track_late, self.variables, names)
 
     # Agents of users
 

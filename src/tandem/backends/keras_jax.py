@@ -9,6 +9,7 @@ from sys import getrefcount
 import jax
 import keras
 import numpy as np
+from jax.extend.core import Jaxpr, subjaxprs
 
 from tandem.backends import no_gpu
 from tandem.backends.backend import Guarded, Losses
@@ -20,7 +21,7 @@ NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
 # use the library for matrix products but not for sums, whose inputs it would write to memory
 FUSED_SUMS = {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT"}
-MANY_PAIRS = 2**20
+MANY = 2**20  # numbers in a sum
 
 # handing over to its thread takes longer than our updates
 jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -36,12 +37,39 @@ def choose_device(device: str, threads: int) -> str:
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 
-def options(pairs: int) -> dict[str, bool | str]:
-    """Return compiler options for updates whose loss compares `pairs` pairs of numbers. On CPUs,
-    analyze more closely where the scan state is copied (DQN: 10% less time per update), and sum
-    many pairs as they are computed instead of in memory (170 quantiles: a third less; with few
-    pairs 5% more)."""
-    fused = FUSED_SUMS if pairs >= MANY_PAIRS else {}
+def compiled(function: Callable[..., Tree], donate: int | tuple[int, ...]) -> Callable[..., Tree]:
+    """Compile a function that makes updates, with the `options` for its first call. The arguments
+    at the positions `donate` are donated."""
+    made: list[Callable[..., Tree]] = []
+
+    def call(*xs: Tree) -> Tree:
+        if not made:
+            traced = jax.jit(function, donate_argnums=donate).trace(*xs)  # cached for made[0]
+            how = options(largest_sum(traced.jaxpr.jaxpr))
+            made.append(jax.jit(function, donate_argnums=donate, compiler_options=how))
+        return made[0](*xs)
+
+    return call
+
+
+def largest_sum(program: Jaxpr) -> int:
+    """Return the size of the largest array of pairs that a program sums within rows, such as
+    [B, N, N] of the errors between the quantiles of B rows."""
+    sizes = [
+        equation.invars[0].aval.size
+        for equation in program.eqns
+        if equation.primitive.name == "reduce_sum"
+        and equation.invars[0].aval.ndim > 2
+        and 0 not in equation.params["axes"]
+    ]
+    return max([0, *sizes, *map(largest_sum, subjaxprs(program))])
+
+
+def options(largest: int) -> dict[str, bool | str]:
+    """Return compiler options for updates with a `largest_sum`. On CPUs, analyze more closely where
+    the scan state is copied (DQN: 10% less time per update), and sum many numbers as they are
+    computed instead of in memory (170 quantiles: a third less; with few numbers 5% more)."""
+    fused = FUSED_SUMS if largest >= MANY else {}
     return {n: x for n, x in (FEWER_COPIES | fused).items() if _known(n, x)}
 
 
@@ -277,7 +305,6 @@ def many(
     jit: bool = True,
     shared: bool = False,
     layout: JaxLayout | None = None,
-    pairs: int = 0,
 ) -> Callable[..., Tree]:
     """Return a function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded
     updates of `variables`, each followed by `late(keep)`.
@@ -285,7 +312,7 @@ def many(
     Without `jit`, each operation runs separately. The old arrays of changed variables are donated:
     XLA writes into their memory. With `shared`, other code may hold some of them: those are copied
     first, and outside of CPUs none is donated. A `layout` divides each update among devices; then
-    arrays that other code may hold are not donated. pairs: as in the backend.
+    arrays that other code may hold are not donated.
 
     The updates are one scan, but one call each if the variables include a convolution kernel (the
     only weights with four axes) and the device is the CPU: inside a loop, XLA makes convolutions
@@ -325,9 +352,8 @@ def many(
     uses_up = not shared or (on_cpu and layout is None)
     scan, step = scanned, one
     if jit:
-        donated, how = 0 if uses_up else (), options(pairs)
-        scan = jax.jit(scanned, donate_argnums=donated, compiler_options=how)
-        step = jax.jit(one, donate_argnums=() if shared else 0, compiler_options=how)
+        scan = compiled(scanned, 0 if uses_up else ())
+        step = compiled(one, () if shared else 0)
 
     def together(data: Batch, *each: Tree) -> Tree:
         held = [variables[i]._value for i in moved]  # `value` looks up scopes each time

@@ -9,7 +9,7 @@ import jax
 import keras
 
 from tandem.backends.backend import Guarded
-from tandem.backends.keras_jax import once, options
+from tandem.backends.keras_jax import once
 from tandem.backends.keras_networks import KerasNetwork
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -27,11 +27,9 @@ class Updates:
         late: Callable[[Array], None],
         variables: list[Variable],
         names: list[str],
-        pairs: int,
     ) -> None:
         self._guarded, self._late = guarded, late
         self.variables, self.names = variables, names
-        self.options = options(pairs)  # compiler options for the enclosing function
 
     @contextmanager
     def scope(self, values: list[Array]) -> Iterator[Callable[[], list[Array]]]:

@@ -178,7 +178,8 @@ class AlgorithmAgent(Agent):
             whole_blocks=needs != "transitions",
             seed=self.config.seed,
             team_rewards=self._team_rewards,
-            team_rewards_required="rewards" in extras or settings.rewards == "own",
+            team_rewards_required="rewards" in extras
+            or getattr(settings, "rewards", "team") == "own",
         )
 
     # Learning

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.algorithms.base import Algorithm, Settings
+from tandem.algorithms.base import Algorithm, ReplaySettings, Settings
 from tandem.collect.actor import PolicyActor, RandomActor
 from tandem.collect.collector import reset_where
 from tandem.collect.trained_agent import rows_of
@@ -210,7 +210,7 @@ class TrajectorySampler:
         self._first_state = self._state
         # the actor of this block, and its noise
         self._acting: tuple[PolicyActor | RandomActor, Tree]
-        if begin < settings.learning_starts:
+        if isinstance(settings, ReplaySettings) and begin < settings.learning_starts:
             self._acting = (self.random_actor, self.random_actor.noise(rng, shape))
             return
         steps = begin + np.arange(config.steps) * self.n * self._members

@@ -25,6 +25,7 @@ NOT_COMPILED = {
     "hindsight": "no",
     "reset_every": 0,
     "updates_per_step": "auto",
+    "n_step": 1,
 }
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
@@ -47,8 +48,6 @@ def obstacles(
         for what in ("normalize_observations", "normalize_rewards"):
             if by_name(settings)[what]:
                 yield f"{what}=True for replayed transitions", f"give {what}=False"
-    if settings.n_step > 1:
-        yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":
         yield "action_noise='gsde'", "give action_noise='gaussian'"
     for what, one in ALONE.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Call, ReplaySettings
 from tandem.backends import backend as seam
 from tandem.collect.actor import forwards
 from tandem.collect.evaluation import Played
@@ -62,7 +62,8 @@ class CompiledLoop:
         self.evaluator = evaluator
         self.algorithm, self.backend, self.settings = algorithm, backend, algorithm.settings
         self.environments, self.blocks, self.seed = environments, blocks, seed
-        self.n = environments.n
+        self.n, s = environments.n, self.settings
+        self._starts = s.learning_starts if isinstance(s, ReplaySettings) else 0
         # for acting on the host
         roles = tuple(dict.fromkeys((*algorithm.acting, *algorithm.preparing)))
         self.networks = forwards(backend, roles)
@@ -158,7 +159,7 @@ class CompiledLoop:
 
     def _learns(self, block: int) -> bool:
         """Return true if a block, counted from now, learns."""
-        return bool(self.env_steps + (block + 1) * self._rows >= self.settings.learning_starts)
+        return bool(self.env_steps + (block + 1) * self._rows >= self._starts)
 
     def _count(self, learns: bool, limit: int) -> int:
         """Return the number of blocks for the next call: up to the step `limit`, as many as fit in
@@ -166,14 +167,14 @@ class CompiledLoop:
         count = min(-(-(limit - self.env_steps) // self._rows), self.blocks.capacity)
         count = min(count, self._paces.get(learns, 1))
         if not learns:
-            before = -(-(self.settings.learning_starts - self.env_steps) // self._rows) - 1
+            before = -(-(self._starts - self.env_steps) // self._rows) - 1
             count = min(count, max(1, before))
         return int(count)
 
     def _inputs(self, count: int) -> BlockInputs:
         """Return the inputs of the next blocks: the settings of their updates, and the run's
         progress."""
-        s, rows, each = self.settings, self._rows, self.blocks.per_block
+        rows, each = self._rows, self.blocks.per_block
         schedules, progress, chance = [], [], []
         for i in range(count):
             begin, made = self.env_steps + i * rows, self.updates + i * each
@@ -181,7 +182,7 @@ class CompiledLoop:
             at = np.full(each, span.progress)
             schedules.append(self.algorithm.schedule(Call(at, begin, begin + rows, made)))
             progress.append(begin + np.arange(self.blocks.steps) * self.n)
-            chance.append(begin < s.learning_starts)
+            chance.append(begin < self._starts)
         settings = {n: np.stack([one[n] for one in schedules]) for n in schedules[0]}
         share = np.minimum(1.0, np.stack(progress) / self.steps).astype(np.float32)
         return self.blocks.inputs(settings, share, np.array(chance))

@@ -346,7 +346,8 @@ def check_kept(settings: Settings, options: Options, folder: object) -> None:
     """Raise SettingError for options that need a folder in a run without one."""
     if folder is not None:
         return
-    uses = {"memmap": settings.memmap, "wandb": options.wandb, "mlflow": options.mlflow}
+    memmap = isinstance(settings, ReplaySettings) and settings.memmap
+    uses = {"memmap": memmap, "wandb": options.wandb, "mlflow": options.mlflow}
     uses["writer"] = options.writer
     writes = [name for name, used in uses.items() if used]
     if writes:

@@ -62,7 +62,7 @@ def note_few(s: Any, learners: int) -> None:
     """Print a note on a run with fewer than 100 updates, or without any in its first half."""
     rows, values = s.block * s.envs, by_name(s)
     online, kept = values.get("online", False), values.get("replay_starts", 0) * s.block * learners
-    waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
+    waits = max(0, -(-max(values.get("learning_starts", 0), kept) // rows) - 1)  # blocks
     blocks, first = -(-s.steps // rows), rows * (1 if online else waits + 1)
     each = rows if values.get("updates_per_call", 1) < 0 else s.update_rate * rows - online
     updates = round(online * blocks + each * max(0, blocks - waits))

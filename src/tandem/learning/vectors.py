@@ -99,8 +99,7 @@ def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironmen
     """Keep a vector's observations on their device from the step to the update, if possible, and
     return True if so. It is possible for rollouts, on the backend of the observations' tensors,
     without recurrence and statistics of observations, which are in host memory."""
-    s = algorithm.settings
-    host = s.normalize_observations or s.intrinsic != "no"
+    host = algorithm.settings.normalize_observations or algorithm.apart
     if algorithm.needs != "rollouts" or algorithm.sequence or host:
         return False
     if environments.device_library() != backend.framework or backend.devices > 1:

@@ -33,11 +33,6 @@ class ActionValues(Categorical):
     def outputs(self) -> int:
         return self.n * self.each
 
-    @property
-    def pairs(self) -> int:
-        """Number of pairs of numbers that the loss of a row compares."""
-        return 0
-
     @abstractmethod
     def part(self, out: Array) -> Array:
         """Return the values [..., n] of a network's output [..., outputs]."""
@@ -127,10 +122,6 @@ class DistributionalValues(ActionValues):
     @property
     def each(self) -> int:
         return self.count
-
-    @property
-    def pairs(self) -> int:
-        return self.count**2
 
     def loss(
         self,
@@ -263,10 +254,6 @@ class ImplicitValues(RegressedValues):
     @property
     def each(self) -> int:
         return 1
-
-    @property
-    def pairs(self) -> int:
-        return 0  # few: the number of sampled fractions
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(out, -2)

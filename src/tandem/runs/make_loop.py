@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tandem.algorithms.recurrent_replay import TransitionSettings
 from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
@@ -55,8 +56,7 @@ def make_loop(
     seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED
     mode = "auto" if is_compiled else s.vectorization
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
-    every = getattr(s, "train_every", 0)
-    workers = WorkerOptions.of(factory, o, needs == "rollouts", every)
+    workers = WorkerOptions.of(factory, o, needs == "rollouts", getattr(s, "train_every", 0))
     if workers.cluster or (o.cluster and o.learners > 1):
         connect(o.cluster)  # Ray forks, so connect before a framework starts threads
     first, count = workers.parts(s.envs)[0]
@@ -94,7 +94,7 @@ def _loop(
             return asynchronous.Asynchronous(learners, algorithm, environments, generators)
     there = partial(network_there, conf, Spaces.of(environments), network)
     goals, s = None, conf.settings
-    if s.hindsight != "no":
+    if isinstance(s, TransitionSettings) and s.hindsight != "no":
         goals = goals_of(factory.env, factory.kwargs, environments.observation, s.copy_info)
         if goals.stored and not isinstance(environments, Stepped):
             raise SettingError(
