@@ -113,14 +113,14 @@ def work(devices, kind, env, given):
     """The operations that each device does in an update, as the compiler counts them."""
     import jax
 
+    from tandem.backends import keras_jax
+
     given = given | {"hidden": (64, 64)}  # so that networks are most of it
     loop = contracts.begin(kind, env, "jax", devices=devices, **given)
-    counts, real = [], jax.jit
+    counts = []
 
-    def counting(function, **options):
-        made = real(function, **options)
-        if "donate_argnums" not in options:
-            return made
+    def counting(function, donate):
+        made = jax.jit(function, donate_argnums=donate)
 
         def call(*arguments):
             counts.append(made.lower(*arguments).compile().cost_analysis()["flops"])
@@ -130,7 +130,7 @@ def work(devices, kind, env, given):
 
     # rows enough for the step on weights, which each device makes, to be little beside them
     batch = fakes.first(contracts.made_up(loop, device_contracts.UPDATES, 256), 1)
-    with patch.object(jax, "jit", counting):
+    with patch.object(keras_jax, "compiled", counting):
         run = loop.backend.compile(loop.algorithm.update)
     try:
         run(batch)
