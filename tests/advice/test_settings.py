@@ -259,7 +259,7 @@ UNEVEN_STEPS = {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}
     ("gsde.py:refuse 2", "sac", PENDULUM | {"noisy": "factorised", "action_noise": "gsde"}),
     ("gsde.py:check", "sac", {"action_noise": "gsde"}),
     ("recurrent_replay.py:check_sequence", "qmix", TEAM | {"recurrent": 8, "sequence": 0}),
-    ("MAPPO.roles", "mappo", TEAM | {"normalize_rewards": True}),
+    ("refuse_lacking", "mappo", TEAM | {"normalize_rewards": True}),
 )
 def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(row: Any) -> None:
     key, algorithm, given = row
