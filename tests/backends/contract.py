@@ -709,7 +709,7 @@ def check_names_are_kept_from_the_decay_of_keras() -> None:
     own.exclude_from_weight_decay(var_names=["bias", "scale"])
     chain = [keras.Input((2,)), keras.layers.Dense(2, "linear", True, "ones", "ones")]
     model = keras.Sequential(chain)
-    copy = KerasOptimizerCopy("q", [SimpleNamespace(module=model, decays=True)], own)
+    copy = KerasOptimizerCopy("q", [SimpleNamespace(module=model, decays=True, unit=())], own)
     copy.apply([keras.ops.zeros(v.shape) for v in model.trainable_variables], 0.0)
     kernel, bias = (np.asarray(v) for v in model.trainable_variables)
     np.testing.assert_allclose(kernel, 0.95, rtol=1e-5)
