@@ -9,7 +9,7 @@ import jax
 import keras
 
 from tandem.backends.backend import Guarded
-from tandem.backends.keras_jax import once
+from tandem.backends.keras_jax import compiled, once
 from tandem.backends.keras_networks import KerasNetwork
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -20,6 +20,8 @@ class Updates:
     variables: those of networks, targets and optimizers, in the order of `values` everywhere.
     names: names of the metrics, available after tracing.
     """
+
+    compiled = staticmethod(compiled)  # compiles the enclosing function
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.backends.keras_jax import compiled
 from tandem.compiled import moments
 from tandem.compiled.arrays import from_arrays, to_arrays
 from tandem.compiled.collecting import Acting, BlockEpisodes, Collecting, forwards
@@ -129,7 +128,7 @@ class Blocks(ABC):
         holds NumPy arrays [M, ...]. `carry` is donated, and invalid afterwards."""
         count = len(inputs.chance)
         if learns not in self._calls:
-            self._calls[learns] = compiled(partial(self.many, learns), (0, 1))
+            self._calls[learns] = self.updates.compiled(partial(self.many, learns), (0, 1))
         told = jax.tree.map(lambda x: padded(x, self.capacity), inputs)
         values, carry, report = self._calls[learns](
             self.updates.current(), carry, told, np.int32(count)
