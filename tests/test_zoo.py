@@ -76,7 +76,7 @@ def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, 
         team = action is fakes.TEAM_DISCRETE
         observation = fakes.TEAM if team else fakes.VECTOR
         algorithms.get(name, action).check(observation, action, settings)
-        if team and env.removeprefix("mpe/") in COOPERATIVE and name != "maddpg":
+        if team and env.removeprefix("mpe/") in COOPERATIVE and name in ("mappo", "mat"):
             assert settings.rewards == "team", "a reward that all share"
 
 

@@ -246,7 +246,7 @@ def test_what_it_does_not_go_with_is_told(name: str, key: str, given: Any, then:
 
 def test_teams_and_compiled_runs_refuse_it() -> None:
     small = {"envs": 2, "rollout": 8, "batch_size": 16, "hidden": (8,), "framework": "torch"}
-    with follows("algorithms/mappo.py:MAPPO.check") as advice:
+    with follows("refuse_lacking") as advice:
         trainer.session("mappo", lambda: Team(TwoStep()), **small, **RND)
     assert advice.fix == "give intrinsic='no'."
     trainer.session("mappo", lambda: Team(TwoStep()), **small)

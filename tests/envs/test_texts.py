@@ -47,8 +47,8 @@ class Rooms(gymnasium.Env):
 def test_a_game_with_a_text_is_solved_and_the_agent_takes_what_it_shows() -> None:
     small = {"envs": 4, "rollout": 32, "batch_size": 64, "learning_rate": 3e-3, "hidden": (32,)}
     quick = {"plots": False, "tensorboard": False, "progress": False, "compile": "no"}
-    quick |= {"framework": "torch", "eval_every": 4_000}
-    run = tandem.train("ppo", Rooms, steps=3_000, seed=1, **small, **quick)
+    quick |= {"framework": "torch", "eval_every": 6_000}
+    run = tandem.train("ppo", Rooms, steps=6_000, seed=1, **small, **quick)
     assert run.evaluation.mean > 9.5 and run.notes.count(NOTE) == 1
     seen, _ = Rooms().reset(seed=3)
     assert run.agent.act(seen) == run.agent.act(seen | {"mission": "another"})

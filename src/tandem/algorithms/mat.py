@@ -33,8 +33,9 @@ class MATSettings(PPOSettings):
     """Settings of MAT."""
 
     lacks: ClassVar[dict[str, str]] = {
-        **MAPPOSettings.lacks,
+        # first: a body implies normalization
         **dict.fromkeys(bodies.PLAIN, "its own transformer, with layer norm"),
+        **MAPPOSettings.lacks,
         **dict.fromkeys(
             ("recurrent", "memory", "action_noise"),
             "a transformer without recurrence, with Gaussian or Beta noise",
