@@ -15,8 +15,10 @@ from tandem.algorithms import FOR_CHOICES, NAMES, get, own
 from tandem.algorithms.base import Algorithm
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli.seeds_command import SeedsCommand
+from tandem.compiled import choice
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
+from tandem.learning.config import Options
 from tandem.runs import checkpoint
 from tandem.runs.folder import Run, describe
 from tandem.runs.trust import Names
@@ -348,6 +350,10 @@ class Whole(Algorithm):
 
     check = update = schedule = lambda *given: None  # type: ignore[assignment]
     roles = classmethod(lambda *given: {"net": None})  # type: ignore[assignment]
+
+
+def test_nothing_keeps_a_class_without_settings_of_normalization_from_being_compiled() -> None:
+    assert list(choice.obstacles(Whole, Whole.Settings(), Options())) == []
 
 
 def owning(hint: Any, value: Any, name: str = "own", dataclass_too: bool = True) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def obstacles(
             yield f"{what}={value}", f"give {what}={usual!r}"
     if kind.needs == "transitions":
         for what in ("normalize_observations", "normalize_rewards"):
-            if by_name(settings)[what]:
+            if getattr(settings, what):
                 yield f"{what}=True for replayed transitions", f"give {what}=False"
     if settings.action_noise == "gsde":
         yield "action_noise='gsde'", "give action_noise='gaussian'"
