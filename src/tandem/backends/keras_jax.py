@@ -9,7 +9,7 @@ from sys import getrefcount
 import jax
 import keras
 import numpy as np
-from jax.extend.core import Jaxpr, subjaxprs
+from jax.extend.core import Jaxpr
 
 from tandem.backends import no_gpu
 from tandem.backends.backend import Guarded, Losses
@@ -62,7 +62,9 @@ def largest_sum(program: Jaxpr) -> int:
         and equation.invars[0].aval.ndim > 2
         and 0 not in equation.params["axes"]
     ]
-    return max([0, *sizes, *map(largest_sum, subjaxprs(program))])
+    given = jax.tree.leaves([list(equation.params.values()) for equation in program.eqns])
+    inner = (getattr(x, "jaxpr", x) for x in given)  # some are closed
+    return max([0, *sizes, *(largest_sum(x) for x in inner if isinstance(x, Jaxpr))])
 
 
 def options(largest: int) -> dict[str, bool | str]:
