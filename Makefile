@@ -17,7 +17,7 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 DOCS_TESTS := $(addprefix tests/test_,docs.py site.py readme.py phrases.py distribution.py)
 LOWEST := .venv-lowest
 LOWEST_PYTHON ?= python3.11
-LOWEST_TESTS := $(addprefix tests/,test_ops.py test_spaces.py test_onnx_export.py backends envs functional networks replay tuning)
+LOWEST_TESTS := $(addprefix tests/,test_ops.py test_spaces.py reports/test_onnx_export.py backends envs functional networks replay tuning)
 CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 
 # One thread a process: on networks this small a second one gains little, and on a busy machine it makes every operation
