@@ -103,7 +103,7 @@ BUDGETS: dict[str, int] = {
     "exploration": 245,
     "planning": 143,
     "replay": 1485,
-    "backends": 4397,
+    "backends": 4399,
     "algorithms": 3600,
     "envs": 3147,
     "functional": 872,
