@@ -85,7 +85,8 @@ class DistributedTraining(SavedAgent):
         played. Initial weights are the first worker's. Its `criterion`, `stop_training` and
         `patience` end the training of all workers. Its files are at `path`; those of worker 1 are
         in the folder worker1 next to it, and so on. `restore` with the first worker's path finds
-        them.
+        them. Create one such strategy per process: TensorFlow's workers lose each other over a
+        second one.
 
         With a ParameterServerStrategy (see `tandem.parameter_server_strategy`), this process
         collects experience and sends each minibatch to one of the workers, which then updates the
