@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "tandem"
 # layers, and itself.
 LAYERS: list[set[str]] = [
     {"types", "ops", "spaces", "vector_actions", "errors", "settings"}
-    | {"plugins", "version", "platforms", "streams"},
+    | {"plugins", "version", "platforms", "streams", "terminal"},
     {"math", "workers"},
     {"networks"},
     {"replay", "exploration", "planning"},
@@ -95,6 +95,7 @@ BUDGETS: dict[str, int] = {
     "settings": 315,
     "spaces": 255,
     "streams": 63,
+    "terminal": 43,
     "types": 84,
     "vector_actions": 76,
     "version": 2,

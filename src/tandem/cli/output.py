@@ -26,35 +26,25 @@ def echo(*objects: object, **options: Any) -> None:
     print(*objects, file=stream(), **options)
 
 
-def console(file: Any = None, **look: Any) -> Any:
+def console(file: Any = None) -> Any:
     """Return a Rich console for the stdout of the command, which also raises if its reader has
     closed."""
-    from rich.console import Console  # not needed to print plain lines
+    from tandem.terminal import CommandConsole  # imports Rich, which plain lines do not need
 
-    class Raising(Console):  # type: ignore[misc]
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return Raising(file=file or stream(), highlight=False, **look)
+    return CommandConsole(file=file or stream(), highlight=False)
 
 
-def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any = ()) -> None:
+def table(
+    rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Sequence[int] = ()
+) -> None:
     """Print rows in columns, as wide as the terminal; longer cells are wrapped. header: names of
     the columns. widths: minimum widths of the first columns, to align several tables."""
-    from rich.table import Table
-    from rich.text import Text
+    from tandem.terminal import columns
 
     screen = console()
     if not screen.is_terminal and "COLUMNS" not in os.environ:
         screen.width = 1000  # keep lines whole for grep
-    shown = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
-    rows = [[Text(cell) for cell in row] for row in rows]
-    for i in range(max(map(len, [header, *rows]))):
-        width = widths[i] if i < len(widths) else None
-        shown.add_column(header[i] if i < len(header) else "", min_width=width, overflow="fold")
-    for row in rows:
-        shown.add_row(*row)
-    screen.print(shown)
+    screen.print(columns(rows, header, widths))
 
 
 def say(text: str) -> None:

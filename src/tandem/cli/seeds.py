@@ -331,18 +331,16 @@ class _SeedsDisplay:
         self.live: Any = None
         self.notes = set[str]()  # already printed for one of the seeds
         if not quiet and stream.isatty():
-            from rich.console import Console
-            from rich.live import Live
+            from tandem.terminal import LiveLines  # imports Rich
 
-            console = Console(file=stream, force_terminal=True)
-            self.live = Live(console=console, auto_refresh=False)
+            self.live = LiveLines(stream, redirect=True)
 
     def __call__(self, run: Any, lines: list[str]) -> None:
         if run.code == 0:
             said = f"seed {run.seed}: {scored(run.result)}"
             run.latest = scored(run.result)
             if self.live is not None:
-                self.live.console.print(said, highlight=False, markup=False)
+                self.live.print(said)
             else:
                 say(said)
         elif not self.quiet and self.live is None:
@@ -351,10 +349,8 @@ class _SeedsDisplay:
                     print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
             self.notes |= {line for line in lines if line.startswith("Note: ")}
         if self.live is not None:
-            from rich.text import Text
-
             shown = "\n".join(f"seed {r.seed}  {r.latest}" for r in self.runs if r.runs)
-            self.live.update(Text(shown, overflow="ellipsis", no_wrap=True), refresh=True)
+            self.live.draw(shown)
 
 
 def scored(result: dict[str, Any]) -> str:

@@ -106,13 +106,9 @@ class Progress(Callback):
         if self.session is not None:
             self.session.backend.on_compile = self._compiling
         if self._terminal:
-            from rich.console import Console
-            from rich.live import Live
+            from tandem.terminal import LiveLines  # imports Rich
 
-            console = Console(file=self._stream, force_terminal=True)
-            self._live = Live(
-                console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-            )
+            self._live = LiveLines(self._stream)
             self._live.start()
 
     def _episode(self, event: EpisodeEnd) -> None:
@@ -145,7 +141,8 @@ class Progress(Callback):
             self._redraw(self._latest[1], "", ["compiling …"])
 
     def _redraw(self, done: int, left: str, details: list[str]) -> None:
-        self._live.update(_picture(done, self.stop_at, left, details), refresh=True)
+        counts = _counts(done, self.stop_at)
+        self._live.draw_progress(done, self.stop_at, counts, left, " · ".join(details))
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
@@ -229,32 +226,13 @@ class Progress(Callback):
 
     def _say(self, text: str, style: str) -> None:
         if self._live is not None:
-            from rich.text import Text
-
-            # as a Text: a style passed to print() would also color the bar below
-            self._live.console.print(Text(text, style))
+            self._live.print(text, style)
         else:
             print(text, file=self._stream, flush=True)
 
 
 def _counts(done: int, total: int) -> str:
     return f"{done:,} / {total:,} steps"
-
-
-def _picture(done: int, total: int, left: str, details: list[str]) -> Any:
-    """Return the two updating lines of a terminal: a progress bar, and the metrics below it."""
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    top = Table.grid(padding=(0, 2))
-    top.add_row(
-        ProgressBar(total=max(total, 1), completed=done, width=32),
-        Text(_counts(done, total)),
-        Text(left, style="cyan"),
-    )
-    return Group(top, Text(" · ".join(details), style="dim", overflow="ellipsis", no_wrap=True))
 
 
 def duration(seconds: float) -> str:
