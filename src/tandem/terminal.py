@@ -51,7 +51,7 @@ def _cut(text: str, style: str = "") -> Text:
 
 
 def columns(rows: Iterable[Sequence[str]], header: Sequence[str], widths: Sequence[int]) -> Table:
-    """Return rows in columns; longer cells are wrapped. widths: minimum widths of the first ones."""
+    """Return rows in columns; longer cells are wrapped. widths: minimum ones, of the first."""
     shown = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
     cells = [[Text(cell) for cell in row] for row in rows]
     for i in range(max(map(len, [header, *cells]))):
