@@ -1,5 +1,5 @@
 """Python processes that have imported what many snippets need. Each snippet runs in a fork of one:
-it has a process of its own, without the seconds that importing a framework takes."""
+it has a process of its own, without the seconds that importing a framework and tandem takes."""
 
 import atexit
 import contextlib
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+OURS = ("tandem.trainer", "tandem.agents.rl")
 MODULES = {
-    "torch": ("torch",),
-    "jax": ("jax", "keras"),
-    "tensorflow": ("tensorflow", "keras"),
-    "keras-torch": ("torch", "keras"),
+    "torch": ("torch", "tandem.backends.torch", *OURS),
+    "jax": ("jax", "keras", "tandem.backends.keras_jax", *OURS),
+    "tensorflow": ("tensorflow", "keras", "tandem.backends.keras_tensorflow", *OURS),
+    "keras-torch": ("torch", "keras", "tandem.backends.keras_torch", *OURS),
 }
 MOST = 6  # parents at a time
 # Of the snippets of parents that run: this process counts those of parents that it has waited for.

@@ -250,9 +250,10 @@ def session(
         folder = as_path("resume", resume).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
         cluster = changes.get("cluster")
-        names = Names(env, vector, env_kwargs, given_name or None, cluster, trust, wrappers)
+        name = given_name or None
+        names = Names(env, vector, env_kwargs, name, cluster, trust, wrappers, algorithm)
         course = own_objects, steps, extend, told, changes
-        run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
+        run = resumed(folder, *course, out=out, names=names)
         return _noted(run, catch_signals)
     algorithm = _algorithm_of_new(algorithm, env)
     if extend or trust:

@@ -45,15 +45,13 @@ def _resumed(
     changes: dict[str, Any],
     *,
     out: Path | None = None,
-    algorithm: Any = None,
     names: Names = NONE,
 ) -> Session:
     """Return the session that resumes the run in `folder`.
 
     own: env, eval_env, network and optimizer, required again if the run began with objects passed
-    from Python, else None. algorithm: the class of a custom algorithm, or a repeated name. names:
-    the names of the run that the call repeats, or that it trusts them. steps: a larger length, with
-    `extend`. changes: other values of the settings in `config.RESUMABLE`; cluster only if the run
+    from Python, else None. names: the names of the run that the call repeats, or that it trusts
+    them. steps: a larger length, with `extend`. changes: other values of the settings in `config.RESUMABLE`; cluster only if the run
     has processes on one. out: a new folder to continue in, as a copy. Raises ResumeError if the run
     cannot be resumed this way.
     """
@@ -61,11 +59,11 @@ def _resumed(
     place = shell_path(folder)
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {place}"
     again = f"tandem.train({program}) (tandem train {command})."
-    kind = algorithm if isinstance(algorithm, type) else None
+    kind = names.algorithm if isinstance(names.algorithm, type) else None
     conf = config_file.of(saved, kind, again, ResumeError)
     written, data = config_file.read(folder), saved.data["config"]
     config_file.refuse_other_env(folder, written, data)
-    trust.expect_same(conf, folder, names, algorithm)
+    trust.expect_same(conf, folder, names)
 
     command = f"tandem train {conf.algorithm} {{}}--resume {place}"
     trust.expect(data, folder, written.get("signature"), names, command, ResumeError)

@@ -35,6 +35,7 @@ class Names(NamedTuple):
     cluster: str | None = None
     trust: bool = False
     wrappers: Sequence[str] | None = None
+    algorithm: Any = None  # or the class of a custom algorithm
 
 
 NONE = Names()
@@ -126,10 +127,11 @@ def expect(
         raise found
 
 
-def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) -> None:
+def expect_same(conf: Any, folder: Path, names: Names) -> None:
     """Raise ResumeError if a repeated name differs from the run's Config."""
     env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
-    repeated: dict[str, Any] = {"algorithm": algorithm if isinstance(algorithm, str) else None}
+    algorithm = names.algorithm if isinstance(names.algorithm, str) else None
+    repeated: dict[str, Any] = {"algorithm": algorithm}
     repeated |= {} if conf.own_env else {"env": env, "vector": vector}
     repeated |= {"env_kwargs": names.env_kwargs, "network": names.network}
     repeated |= {"wrappers": None if names.wrappers is None else list(names.wrappers)}
