@@ -250,8 +250,9 @@ def session(
         folder = as_path("resume", resume).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
         cluster = changes.get("cluster")
-        name = given_name or None
-        names = Names(env, vector, env_kwargs, name, cluster, trust, wrappers, algorithm)
+        names = Names(
+            env, vector, env_kwargs, given_name or None, cluster, trust, wrappers, algorithm
+        )
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, names=names)
         return _noted(run, catch_signals)

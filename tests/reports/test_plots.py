@@ -116,6 +116,11 @@ def test_runs_of_several_kinds_are_told_apart_by_what_differs(tmp_path: Path, dr
     plots.curve([*tuned, make(tmp_path / "other", "torch", gamma=0.5)], tmp_path / "a.png")
     kinds = [f"Keras on JAX, gamma={gamma}, 2 runs" for gamma in (0.9, 0.99)]
     assert list(lines(drawn[2])) == [*kinds, "PyTorch, 1 run"]
+    many = [make(tmp_path / f"m{i}", gamma=i / 9) for i in range(9)]
+    plots.curve([*many, make(tmp_path / "m", "torch", env="E" * 30)], tmp_path / "m.png")
+    drawn[3].get_figure().canvas.draw()  # a long legend takes no room from the axes
+    assert drawn[3].get_window_extent().height > 0.5 * drawn[2].get_window_extent().height
+    del drawn[3]
     plots.curve(tuned, tmp_path / "b.png", individual=True)
     assert {n for n in lines(drawn[3]) if not n.startswith("_")} == {"gamma=0.9", "gamma=0.99"}
 

@@ -44,6 +44,7 @@ def test_a_run_is_read(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda x: ("frame", x)))
     kind, held = run.frame()
     assert kind == "frame" and (held["algorithm"], held["seed"]) == ("ppo", 1)
+    assert held["folder"] == str(runs / "a1")
     assert held["env_steps"].tolist() == rows["env_steps"].tolist()
 
 

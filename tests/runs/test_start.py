@@ -93,8 +93,12 @@ def test_a_started_run_resumes_verifies_and_says_what_it_started_from(
     config = expect_json(tmp_path / "parts" / "config.json")
     assert f"--start-from {sac}" in command_of(config) and "--freeze actor.1" in command_of(config)
     chained = {**SAC, "start_from": tmp_path / "parts", "out": tmp_path / "chained"}
+    chained["env_kwargs"] = {"g": 9.5}
     finished(tandem.session("sac", "Pendulum-v1", **chained))
-    page = report(tmp_path / "chained").read_text(encoding="utf-8")
+    last = {**SAC, "start_from": tmp_path / "chained", "out": tmp_path / "last"}
+    finished(tandem.session("sac", "Pendulum-v1", **last))
+    page = report(tmp_path / "last").read_text(encoding="utf-8")
+    assert "9.5" in page.partition("Started from")[2].partition("</table>")[0]
     assert str(sac) in page and str(tmp_path / "parts") in page and "actor.1.kernel" in page
     monkeypatch.chdir(tmp_path)
     words = ["train", "--config", str(tmp_path / "parts" / "config.json"), "--out", "again"]
@@ -150,7 +154,7 @@ def test_custom_networks_by_the_names_of_their_modules(tmp_path: Path) -> None:
     run = tandem.session("ppo", "CartPole-v1", start_from=tmp_path / "a", which="last", **given)
     assert run.fingerprint() == first.fingerprint()
     run.close()
-    plain = {**QUICK, "start_from": tmp_path / "a"}
+    plain = {**QUICK, "start_from": tmp_path / "a", "freeze": ["actor.2.weight"]}
     says = "of a program on torch, but this run has def.*\n.*'MODULE:FUNCTION', framework='torch'$"
     with pytest.raises(CheckpointError, match=says) as error:
         tandem.session("ppo", "CartPole-v1", **plain)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -415,6 +416,42 @@ def test_training_with_what_a_sweep_found(monkeypatch, tmp_path: Path) -> None:
     assert [config_of("all", f"s{n}")["seed"] for n in (3, 4)] == [3, 4]
     assert config_of("all", "s4")["settings"] == settings | {"gamma": 0.9}
     assert train_command.arguments(words[1:3]).steps == 1000
+
+
+NET = """
+from torch import nn
+
+def net(space):
+    return nn.Sequential(nn.Linear(*space.shape, 8), nn.Tanh())
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_with_a_network_by_name_is_resumed_and_trained_as_its_trials(
+    monkeypatch, tmp_path, capsys
+) -> None:
+    """And with as many environments: those of the settings do not fit the batches."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("net_of_sweep.py").write_text(NET, "utf-8")
+    Path("space.toml").write_text("batch_size = [128]\nrollout = [8]", "utf-8")
+    name, quiet = ["--network", "net_of_sweep:net"], ["--quiet", "--no-plots"]
+    words = ["ppo", "CartPole-v1", *name, "--steps", "256", "--eval-episodes", "1"]
+    more = ["--trials", "1", "--parallel", "1", "--space", "space.toml", "--out", "a"]
+    assert main(["sweep", *words, *more, "--quiet"]) == 0
+    assert main(["sweep", "--resume", "a", "--trials", "2", "--quiet"]) == 0
+    assert main(["train", "--from-sweep", "a", *quiet, "--out", "b"]) == 0
+    best, trial = config_of("b"), config_of("a", "trials", "0000")
+    assert (best["network"], best["framework"]) == (name[1], "torch")
+    assert best["settings"]["envs"] == trial["settings"]["envs"] == 16
+    table = tomllib.loads(Path("a/entry.toml").read_text("utf-8"))["ppo"]["CartPole-v1"]
+    assert (table["envs"], table["rollout"], table["batch_size"]) == (16, 8, 128)
+    shutil.copytree("a", "copy")
+    capsys.readouterr()
+    assert main(["sweep", "--resume", "copy", "--trials", "3"]) == 2
+    assert " ".join(name) in capsys.readouterr().err
+    found = ["find", "lr", *words, "--points", "2", "--processes", "1", "--out", "f"]
+    assert main(found) == 0 and capsys.readouterr().out.rstrip().endswith(" ".join(name))
 
 
 def test_what_cannot_be_trained_from_a_sweep(monkeypatch, tmp_path: Path) -> None:

@@ -10,7 +10,13 @@ from typing import Any
 from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.output import echo, say, shown
-from tandem.cli.parser import Parser, env_kwargs_argument, import_argument, with_import
+from tandem.cli.parser import (
+    Parser,
+    code_flags,
+    env_kwargs_argument,
+    import_argument,
+    network_argument,
+)
 from tandem.errors import SettingError, UnknownNameError
 from tandem.runs.progress import duration
 from tandem.tuning import search
@@ -60,6 +66,7 @@ def run(words: list[str]) -> int:
         "framework": args.framework,
         "device": args.device,
         "env_kwargs": args.env_kwargs,
+        "network": args.network,
         **train.given(args),
     }
     if not args.quiet:
@@ -72,7 +79,7 @@ def run(words: list[str]) -> int:
             found = search.find_lr(names[0], env, setting=args.setting, **span, **more)
         else:
             found = search.find_optimizer(names[0], env, **span, **more)
-    _conclude(found, env, args.env_kwargs, train.given(args), args.imported)
+    _conclude(found, env, args.env_kwargs, train.given(args), code_flags(args))
     return 0
 
 
@@ -86,7 +93,7 @@ def _conclude(
     env: str,
     env_kwargs: dict[str, Any] | None,
     shared: dict[str, Any],
-    imported: str | None,
+    code: str,
 ) -> None:
     best = found.best.candidate
     echo(f"best: {best.label}, return {found.best}")
@@ -104,7 +111,7 @@ def _conclude(
     words = [search.as_flag(n, x, kind) for n, x in shared.items()]
     words += [] if env_kwargs is None else [f"--env-kwargs {quote(json.dumps(env_kwargs))}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
-    echo("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
+    echo("Next:\n  " + " ".join(word for word in command if word) + code)
 
 
 def _varied(vary: list[str]) -> dict[str, list[str]]:
@@ -205,6 +212,7 @@ def make_parser(kind: str) -> Parser:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="first random seed [0]")
     parser.add_argument("--processes", metavar="N", help="parallel runs [number of cores]")
     env_kwargs_argument(parser)
+    network_argument(parser)
     import_argument(parser)
     parser.add_argument(
         "--framework",

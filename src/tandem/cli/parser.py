@@ -269,6 +269,12 @@ def with_import(imported: str | None) -> str:
     return f" --import {imported}" if imported else ""
 
 
+def code_flags(args: argparse.Namespace) -> str:
+    """Return the flags that name the user's network and import, to append to another command."""
+    network = f" --network {shlex.quote(args.network)}" if args.network else ""
+    return network + with_import(args.imported)
+
+
 def import_argument(parser: Any) -> None:
     """Add the argument that imports a module to register ids, as a program does."""
     parser.add_argument(

@@ -21,6 +21,7 @@ from tandem.cli.parser import (
     env_kwargs_argument,
     expect_both,
     import_argument,
+    network_argument,
     trust_argument,
     with_import,
 )
@@ -66,6 +67,7 @@ OWN = (
     "framework",
     "device",
     "env_kwargs",
+    "network",
 )
 
 
@@ -137,7 +139,7 @@ class _TrialsDisplay:
         if made.outside:
             echo(
                 f"No trial has the unchanged settings: {', '.join(made.outside)} is outside of "
-                "the space."
+                "the search ranges, which are narrower for few --steps; --space sets others."
             )
         else:
             echo("Trial 0 has the unchanged settings.")
@@ -281,6 +283,7 @@ def make_parser() -> Parser:
     )
     parser.add_argument("--seed", metavar="N", help="random seed of the sweep [0]")
     env_kwargs_argument(parser)
+    network_argument(parser)
     import_argument(parser)
     trust_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"

@@ -63,6 +63,11 @@ def build(
     backend.freeze = conf.options.freeze
     backend.enter_process()
     algorithm = kind(backend, sources, observation, action, s)
+    return algorithm
+
+
+def expect_frozen(backend: Any) -> None:
+    """Raise SettingError for a name in `freeze` that no weight has."""
     if unknown := [x for x in backend.freeze if x not in backend.frozen]:
         names = {n: x for n, x in backend.shapes.items() if not n.endswith("_target")}
         parts = [[*f"{n}.{x}".split(".")] for n, weights in names.items() for x in weights]
@@ -75,7 +80,6 @@ def build(
             f"a name, or the beginning of one; the layers are {', '.join(layers)}",
             f"give freeze={','.join(close)!r}",
         )
-    return algorithm
 
 
 def beside(conf: Config) -> Config:

@@ -298,7 +298,7 @@ def _settings(config: JSONDict) -> Iterable[str]:
 
 def _start(config: JSONDict) -> Iterable[str]:
     """Yield the chain of runs that the run started from."""
-    names = ("from", "which", "algorithm", "env", "steps", "load", "fingerprint")
+    names = ("from", "which", "algorithm", "env", "env_kwargs", "steps", "load", "fingerprint")
     rows, start = [], config.get("start", {})
     while start:
         rows.append([_shown(start.get(name, "")) for name in names])

@@ -76,12 +76,12 @@ class Run:
         }
 
     def frame(self) -> Any:
-        """Return `rows()` as a pandas.DataFrame, preceded by the columns algorithm, env, framework
-        and seed. Raises EngineError without pandas."""
-        with needs("pandas", "pandas for a data frame", "pip install pandas, or use Run.rows()."):
+        """Return `rows()` as a pandas.DataFrame, preceded by the columns folder, algorithm, env,
+        framework and seed. Raises EngineError without pandas."""
+        with needs("pandas", "for a data frame", "pip install pandas, or use Run.rows()."):
             pandas = import_module("pandas")
         run = {name: self.config.get(name) for name in ("algorithm", "env", "framework", "seed")}
-        return pandas.DataFrame(run | self.rows())
+        return pandas.DataFrame({"folder": str(self.folder), **run, **self.rows()})
 
     @property
     def evaluations(self) -> tuple[tuple[int, float, float], ...]:

@@ -51,9 +51,9 @@ def _resumed(
 
     own: env, eval_env, network and optimizer, required again if the run began with objects passed
     from Python, else None. names: the names of the run that the call repeats, or that it trusts
-    them. steps: a larger length, with `extend`. changes: other values of the settings in `config.RESUMABLE`; cluster only if the run
-    has processes on one. out: a new folder to continue in, as a copy. Raises ResumeError if the run
-    cannot be resumed this way.
+    them. steps: a larger length, with `extend`. changes: other values of the settings in
+    `config.RESUMABLE`; cluster only if the run has processes on one. out: a new folder to continue
+    in, as a copy. Raises ResumeError if the run cannot be resumed this way.
     """
     saved = checkpoint.read(_last(folder))
     place = shell_path(folder)

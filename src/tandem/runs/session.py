@@ -29,6 +29,7 @@ from tandem.errors import (
     TandemError,
     collected,
 )
+from tandem.learning.build import expect_frozen
 from tandem.learning.config import Config, executed, restarted
 from tandem.learning.events import Evaluation, Event
 from tandem.learning.vectors import note_resuming
@@ -111,6 +112,7 @@ class Session:
                 self._resume(resume)
             elif start is not None:
                 start.enter(self)
+            expect_frozen(self.backend)
             self.score.prepare()
 
     def _attach(self, resume: checkpoint.Checkpoint | None) -> None:

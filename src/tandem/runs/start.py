@@ -245,6 +245,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         "load": [*parts],
         "algorithm": config.get("algorithm"),
         "env": config.get("env"),
+        "env_kwargs": config.get("env_kwargs"),
         "steps": saved.data.get("collector", {}).get("env_steps"),
         "fingerprint": checkpoint.fingerprint(networks),
         "before": config.get("start", {}),

@@ -381,6 +381,8 @@ def arguments_of(
     }
     places: dict[str, object] = {n: x for n, x in settings.items() if n in ("device", "network")}
     config: JSONDict = {"network": None, "device": "auto", **places}
+    if isinstance(config["network"], str):
+        config["network"] = backends.named_network(config["network"], framework)
     source, config["instance"] = brought(env, kwargs)
     config |= {"framework": framework, "env_kwargs": kwargs}
     chosen = trainer._config(name, source or env, dict(values), seed=0, out=None, **config)

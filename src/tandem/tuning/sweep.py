@@ -145,13 +145,14 @@ class Sweep:
                     "a sweep to trust",
                     "give resume=, or leave trust out.",
                 )
-            self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
+            self._program = {n: asked[n] for n in ("network",) if n in self.plan.own}
             if out is not None:
                 self.folder = new_folder(as_path("out", out))
         else:
             self.folder = as_path("resume", resume)
-            names = Names(env, env_kwargs=asked.get("env_kwargs"), trust=trust)
+            given = {n: asked.get(n) for n in ("env_kwargs", "network")}
+            names = Names(env, trust=trust, **given)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked, names)
             self._program = {n: x for n, x in asked.items() if x is not None}
         if "algorithm" in self.plan.own:
@@ -211,7 +212,8 @@ class Sweep:
     def arguments(self, trial: Any) -> dict[str, object]:
         """Return the arguments of `train` for a trial."""
         plan, drawn = self.plan, trial.user_attrs["settings"]
-        places = {"framework": plan.framework, "device": plan.device, "env_kwargs": plan.env_kwargs}
+        places = {n: getattr(plan, n) for n in ("framework", *PLACES)}
+        places["network"] = plan.network or None
         named = {"algorithm": plan.algorithm, "env": plan.env} | self._program
         seed = seed_of(plan.seed, trial.number)
         return {**named, **places, **plan.given, **drawn, "seed": seed}
@@ -221,6 +223,8 @@ class Sweep:
         names: dict[str, object] = {"env": self.plan.env, "trust": self.trust}
         if ":" in self.plan.env and self.plan.env_kwargs:  # otherwise the run may have more of them
             names["env_kwargs"] = self.plan.env_kwargs
+        if self.plan.network:
+            names["network"] = self.plan.network
         return {**names, **self._program}
 
 
@@ -268,7 +272,8 @@ def _planned(
         )
     space = spaces.space_of(base, {n: x for n, x in asked.items() if n not in PLACES}, told)
     by_program = {"algorithm": not own.is_known(name), "env": not isinstance(env, str)}
-    by_program["network"] = asked.get("network") is not None
+    network = asked.get("network")
+    by_program["network"] = not isinstance(network, str | None)
     data = json.loads(json.dumps(plain(base) | asdict(options)))  # convert to JSON types
     return Plan(
         algorithm=name,
@@ -282,6 +287,7 @@ def _planned(
         given={n: data[n] for n in given},
         device=asked.get("device", "auto"),
         env_kwargs=asked.get("env_kwargs"),
+        network=network if isinstance(network, str) else "",
         own=[n for n, is_own in by_program.items() if is_own],
         origin=ids.origin(env) if isinstance(env, str) else {},
         asked=names,

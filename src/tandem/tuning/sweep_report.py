@@ -14,10 +14,10 @@ from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures
 from tandem.reports import plots
 from tandem.runs import trust
-from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.atomic_files import read_json, write_json, writing
 from tandem.settings import apply
 from tandem.tuning.search import Candidate
-from tandem.tuning.sweep_study import COMPLETE, LOST, Plan, Study, SweepTrial
+from tandem.tuning.sweep_study import COMPLETE, LOST, TRIALS, Plan, Study, SweepTrial
 
 BEST, ENTRY, TABLE, PICTURE = "best.json", "entry.toml", "trials.csv", "importances.png"
 FEW = 20  # with fewer completed trials, importances are unreliable
@@ -68,7 +68,7 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Settings) -> Swept:
             f"itself: tandem train {plan.algorithm} {plan.env}",
         )
     best = save_best(folder, plan, trials, base)
-    entry = written(plan, apply(base, best.settings), best, len(trials))
+    entry = written(plan, _trained_with(folder, best, base), best, len(trials))
     with writing(folder / ENTRY, plan.to_resume(folder)):
         (folder / ENTRY).write_text(entry, "utf-8")
     shares, picture = study.importances(), None
@@ -89,13 +89,23 @@ def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Sett
     best = max((t for t in trials if t.state == COMPLETE), key=lambda t: t.score)
     options = {f.name for f in fields(Options)} & {*(plan.asked or ())}
     data = {n: getattr(plan, n) for n in ("algorithm", "env", "framework", "device", "origin")}
+    data |= {"network": plan.network} if plan.network else {}
     data |= {"env_kwargs": plan.env_kwargs or {}} | {f"own_{n}": True for n in plan.own}
     data.pop("own_algorithm", None)  # the command repeats its name
-    data["settings"] = plain(apply(base, best.settings))
+    data["settings"] = plain(_trained_with(folder, best, base))
     data["options"] = {n: x for n, x in plan.given.items() if n in options}
     signed = data | {"signature": trust.signature(data, folder)}
     write_json(folder / BEST, signed, plan.to_resume(folder))
     return best
+
+
+def _trained_with(folder: Path, trial: SweepTrial, base: Settings) -> Settings:
+    """Return a trial's settings, with what its run changed to fit them, such as `envs`."""
+    settings = apply(base, trial.settings)
+    config = read_json(folder / TRIALS / f"{trial.number:04d}" / "config.json")
+    asked = plain(settings)
+    fitted = {n: x for n, x in config.get("settings", {}).items() if asked.get(n, x) != x}
+    return apply(settings, fitted)
 
 
 def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:

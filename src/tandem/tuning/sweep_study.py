@@ -59,6 +59,7 @@ class Plan:
     given: JSONDict  # settings and options of all trials, including the sweep's own
     device: str = "auto"
     env_kwargs: JSONDict | None = None
+    network: str = ""  # module:function of a custom network
     own: list[str] = field(default_factory=list)  # passed from Python, needed to resume
     origin: JSONDict = field(default_factory=dict)  # of the environment id, see config.json
     asked: list[str] | None = None  # names of the explicit arguments; None in older files
