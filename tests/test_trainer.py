@@ -33,7 +33,7 @@ from tandem.runs import observers
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing import environments as known
 from tandem.testing.environments import Chain, Identity
-from tests.helpers import run_python
+from tests.helpers import expect_installed, run_python
 
 QUIET: dict[str, Any] = dict(plots=False, tensorboard=False, eval_episodes=2, final_episodes=3)
 QUIET["keep"] = 1
@@ -374,11 +374,17 @@ def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces() -> None:
 
 
 def test_stable_baselines3_can_evaluate_an_agent() -> None:
-    utilities = pytest.importorskip("stable_baselines3.common.env_util")
+    expect_installed("stable_baselines3")  # which imports Keras, by TensorBoard
+    code = """
+    import tandem
+    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    envs = utilities.make_vec_env("CartPole-v1", n_envs=2)
-    mean, _ = evaluate_policy(small(steps=32).agent, envs, n_eval_episodes=4, warn=False)
+    agent = tandem.train("dqn", "CartPole-v1", steps=32, plots=False).agent
+    envs = make_vec_env("CartPole-v1", n_envs=2)
+    print(evaluate_policy(agent, envs, n_eval_episodes=4, warn=False)[0])
+    """
+    (mean,) = run_python(code, engine="torch")
     assert 5 < mean <= 500
 
 

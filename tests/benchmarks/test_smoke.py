@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks import adaptive, bench, learn
+from tests.helpers import expect_installed
 
 
 @pytest.mark.slow
 def test_us_beside_a_peer(tmp_path) -> None:
     """Both make the updates that the settings ask for: the bench refuses to compare otherwise."""
-    pytest.importorskip("stable_baselines3")
+    expect_installed("stable_baselines3")  # which imports Keras, by TensorBoard
     words = ["--quick", "--row", "dqn", "--contestants", "jax,sb3", "--out", str(tmp_path)]
     assert bench.main(words) == 0
     found = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["rows"]["dqn"]
