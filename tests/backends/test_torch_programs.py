@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 import tandem  # noqa: E402
 from tandem.backends import torch_calls, torch_programs, torch_quicker  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
+from tandem.learning import config  # noqa: E402
 from tandem.runs.verification import verify  # noqa: E402
 from tandem.testing import fakes  # noqa: E402
 from tests import graphs  # noqa: E402
@@ -94,7 +95,7 @@ def test_what_cannot_be_captured_is_named(reason: str, monkeypatch) -> None:
 
 def test_torchs_own_optimizers_are_not_compiled() -> None:
     own = torch.optim.NAdam([torch.zeros(1)], lr=1e-3)
-    with pytest.raises(SettingError, match=r"the optimizer is a custom NAdam"):
+    with pytest.raises(SettingError, match="the optimizer is an object, of NAdam"):
         trained("yes", optimizer=own)
 
 
@@ -104,6 +105,21 @@ def test_modules_of_ones_own_are_compiled_and_their_buffers_move() -> None:
         np.testing.assert_allclose(runs["yes"].backend.state()[n], x, atol=2e-5, err_msg=n)
     seen = [x for n, x in runs["yes"].backend.state().items() if x.shape == ()]
     assert max(float(x) for x in seen) >= 32
+
+
+def test_a_signal_during_compilation_and_a_missing_compiler_are_answered(monkeypatch, caplog):
+    run = tandem.session("ppo", "CartPole-v1", compile="no", **GIVEN)
+    run.take_signal("SIGINT")
+    assert "once updates are compiled" not in caplog.text
+    run.backend.compiles = True
+    run.take_signal("SIGINT")
+    assert "SIGINT ends the run once updates are compiled" in caplog.text
+    run.close()
+    monkeypatch.setattr(config, "which", lambda name: None)
+    for steps in (20_000, 100_000):
+        assert "no C++ compiler" not in caplog.text
+        tandem.session("sac", "Pendulum-v1", framework="torch", steps=steps, hidden=4).close()
+    assert "no C++ compiler" in caplog.text
 
 
 @pytest.mark.parametrize(

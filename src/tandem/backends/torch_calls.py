@@ -150,12 +150,14 @@ class _Kind:
         source = ProgramSource(calls.place, self._shapes, self._step, inputs, state, own)
         if calls.backend.compiling == "auto":
             calls.decide(source.is_kept() or calls.pays(self._traced))
+        if calls.backend.compiling == "no":
+            return None
+        calls.backend.on_compile()  # loading takes some time, too
+        calls.backend.compiles = True
         try:
-            if calls.backend.compiling == "no":
-                return None
-            if not source.is_kept():
-                calls.backend.on_compile()
             return source.program()
         except Exception as error:  # torch's compiler may raise anything
             calls.refuse(error)
             return None
+        finally:
+            calls.backend.compiles = False

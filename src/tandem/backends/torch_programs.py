@@ -142,9 +142,8 @@ class ProgramSource:
         # imports torch's compiler, which takes a second
         from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
-        logging.getLogger("tandem").warning(
-            "Compiling updates, which takes 10 to 40 seconds (cached for later runs)."
-        )
+        later = " (cached for later runs)" if self.place is not None else ""
+        _log(f"Compiling updates, which takes 10 to 40 seconds{later}.")
         began = time.monotonic()
         with (
             tempfile.TemporaryDirectory(dir=file.parent, prefix=".") as beside,
@@ -185,6 +184,10 @@ class ProgramSource:
         return given
 
 
+def _log(text: str) -> None:
+    logging.getLogger("tandem").warning(text)
+
+
 def _loaded(file: Path) -> Program:
     return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
 
@@ -193,7 +196,9 @@ def _loaded(file: Path) -> Program:
 def _alone(path: Path) -> Iterator[None]:
     """Hold the lock, so that no other process compiles the same program."""
     with path.open("a+b") as file:
-        while not lock(file):
+        if not (mine := lock(file)):
+            _log("Waiting for another process that compiles the same updates.")
+        while not (mine or lock(file)):
             time.sleep(0.1)
         yield
 

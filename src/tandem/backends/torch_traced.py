@@ -49,7 +49,7 @@ class Traced:
             others |= {id(x): x for x in own if isinstance(x, torch.Tensor) and id(x) not in views}
         for o in self._optimizers:
             if type(o.inner) not in STEPS:
-                raise Uncapturable(f"the optimizer is a custom {type(o.inner).__name__}")
+                raise Uncapturable(f"the optimizer is an object, of {type(o.inner).__name__}")
             others |= {id(x): x for x in o.inner.state[o.flat].values()}
         self._others = list(others)
         self.state = [x.detach() for x in (*(o.flat for o in self._optimizers), *others.values())]
@@ -162,7 +162,7 @@ def _traced(
         first = make_fx(function, tracing_mode="fake")(*inputs)
     except Exception as error:  # torch or a traced module may raise anything
         if isinstance(error, AssertionError) and "FakeTensor" in str(error):
-            what = "it uses a tensor that is no parameter, buffer or attribute of a module"
+            what = "a network uses a tensor that is no parameter, buffer or attribute of a module"
         elif "data-dependent" in str(error):
             what = "a network's Python code depends on the values of tensors"
         else:
@@ -170,7 +170,7 @@ def _traced(
         raise Uncapturable(what) from error
     for node in first.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise Uncapturable("it samples random numbers, as dropout does")
+            raise Uncapturable("a network samples random numbers, as dropout does")
     table = QUICKER if inputs[0].device.type == "cpu" else {}
     pure = make_fx(torch.func.functionalize(first), table, tracing_mode="fake")(*inputs)
     for node in pure.graph.nodes:

@@ -262,8 +262,8 @@ def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFi
     return NonFiniteError(
         f"environment {env} of {name} returned {what} {np.asarray(value)} {when}.",
         "finite numbers in every observation and reward",
-        "look for a division by zero or a diverging simulation in the environment; `tandem check` "
-        "shows the first bad step.",
+        "look for a division by zero or a diverging simulation in the environment, whose first bad "
+        "step `tandem check` shows, or for actions that are not finite, of a custom network.",
     )
 
 

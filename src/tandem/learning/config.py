@@ -17,6 +17,7 @@ from tandem.settings import Needs, Schedule, apply, by_name, check_ranges, setti
 from tandem.types import JSONDict
 
 REMOTE = Needs(lambda s: s.runners or s.learners != 1, runners=2)
+MANY = 30_000  # updates for which torch's compilation pays
 SUPERVISED = Needs(lambda s: s.workers or s.runners or s.learners != 1, workers=2)
 
 
@@ -403,6 +404,8 @@ def compiling(config: Config) -> str:
                 "g++ or clang++, which torch uses to compile (not on Windows)",
                 "leave compile out, or install one: apt install g++.",
             )
+        if config.settings.steps * config.settings.update_rate > MANY:
+            note("updates are not compiled, since there is no C++ compiler (apt install g++).")
         return "no"
     if int(config.options.devices) > 1:
         if mode == "yes":

@@ -86,6 +86,7 @@ def command_of(config: JSONDict) -> str:
     steps, extended = config["settings"].get("steps"), config.get("extended_from")
     given = {**config["settings"], **config["options"]}
     given.pop("eval_envs", None)  # the number chosen for "auto", which affects no score
+    given |= {"compile": c} if (c := config.get("compiled")) else {}
     if extended:
         given["steps"] = extended
     words = ["tandem", "train", quote(config["algorithm"])]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tandem.collect.evaluation import EvaluationStopped
-from tandem.errors import EnvironmentFault, WorkerError
+from tandem.errors import EnvironmentFault, WorkerError, note
 from tandem.learning.events import BatchEnd, Event, TrainBegin, TrainEnd
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
@@ -91,6 +91,8 @@ class TrainLoop:
         """Request the end of the session because of this signal."""
         self.signal = self.signal or name
         self.stop(name)
+        if self.loop.algorithm.backend.compiles:
+            note(f"{name} ends the run once updates are compiled; another one ends it at once.")
         self.loop.collector.request_stop()
 
     def _sitting(self, stop_at: int | None) -> Iterator[Event]:
