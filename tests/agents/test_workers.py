@@ -123,8 +123,7 @@ def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]
 @thorough
 @pytest.mark.parametrize("name", ["DQN", "PPO", "DDPG_HER", "MADDPG", "pool DQN"])
 def test_a_documented_program_runs_as_a_cluster_of_one_and_of_two(tmp_path, name: str) -> None:
-    """Each in processes of its own: TensorFlow's workers lose each other where a process makes a
-    second MultiWorkerMirroredStrategy."""
+    """Alone in its processes: TensorFlow's workers lose each other over a second strategy."""
     script = tmp_path / "programs.py"
     script.write_text(PROGRAMS)
     alone = run_python(PROGRAMS, "", name, engine="tensorflow", timeout=380)

@@ -12,15 +12,10 @@ import tandem
 from tandem.testing import environments, fakes
 from tandem.types import tree_map
 
-told: list[str] = []
-
-
-class Heard(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        told.append(record.getMessage())
-
-
-logging.getLogger("tandem").addHandler(Heard())
+told: list[Any] = []
+logging.getLogger("tandem").addHandler(
+    type("Heard", (logging.Handler,), {"emit": lambda _, record: told.append(record.msg)})()
+)
 
 
 def made(compile: bool) -> Any:

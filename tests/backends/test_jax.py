@@ -30,7 +30,7 @@ def test_agents_come_before_jax_has_made_an_array() -> None:
     print(json.dumps(config.values[name]))
     Agent()
     """
-    assert run_python(code, engine="jax") == [True, False]
+    assert run_python(code, engine="jax", forked=False) == [True, False]
 
 
 def test_the_traced_update_tells_how_many_pairs_it_sums() -> None:

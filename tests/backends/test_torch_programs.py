@@ -17,7 +17,6 @@ torch = pytest.importorskip("torch")
 import tandem  # noqa: E402
 from tandem.backends import torch_calls, torch_programs, torch_quicker  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
-from tandem.learning import config  # noqa: E402
 from tandem.runs.verification import verify  # noqa: E402
 from tandem.testing import fakes  # noqa: E402
 from tests import graphs  # noqa: E402
@@ -115,7 +114,7 @@ def test_a_signal_during_compilation_and_a_missing_compiler_are_answered(monkeyp
     run.take_signal("SIGINT")
     assert "SIGINT ends the run once updates are compiled" in caplog.text
     run.close()
-    monkeypatch.setattr(config, "which", lambda name: None)
+    monkeypatch.setattr("tandem.learning.config.which", lambda name: None)
     for steps in (20_000, 100_000):
         assert "no C++ compiler" not in caplog.text
         tandem.session("sac", "Pendulum-v1", framework="torch", steps=steps, hidden=4).close()

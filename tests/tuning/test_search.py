@@ -34,7 +34,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
 
 def conclusion(capsys: Any, best: Candidate, given: dict[str, Any]) -> str:
     found = SimpleNamespace(best=Trial(best), ties=[], edge="", picture="a.png")
-    find._conclude(found, "CartPole-v1", None, given, None)  # type: ignore[arg-type]
+    find._conclude(found, "CartPole-v1", None, given, "")  # type: ignore[arg-type]
     return capsys.readouterr().out.splitlines()[-1]
 
 
@@ -51,7 +51,7 @@ def test_the_second_half_of_the_evaluations_counts_and_equal_scores_are_ties(cap
     trials = [trial(x, [y]) for x, y in ((0.1, 500.0), (0.2, 500.0), (0.3, 9.0))]
     found = search._conclude(trials, None, "title")
     assert found.best is trials[0] and found.ties == ["x 0.1", "x 0.2"]
-    find._conclude(replace(found, picture=Path("a.png")), "CartPole-v1", None, {}, None)
+    find._conclude(replace(found, picture=Path("a.png")), "CartPole-v1", None, {}, "")
     said = capsys.readouterr().out
     assert "2 trials have this score: x 0.1; x 0.2. The first one is chosen" in said
     assert "lowest" not in said

@@ -418,32 +418,21 @@ def test_training_with_what_a_sweep_found(monkeypatch, tmp_path: Path) -> None:
     assert train_command.arguments(words[1:3]).steps == 1000
 
 
-NET = """
-from torch import nn
-
-def net(space):
-    return nn.Sequential(nn.Linear(*space.shape, 8), nn.Tanh())
-"""
-
-
 @pytest.mark.slow
 def test_a_sweep_with_a_network_by_name_is_resumed_and_trained_as_its_trials(
     monkeypatch, tmp_path, capsys
 ) -> None:
-    """And with as many environments: those of the settings do not fit the batches."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    Path("net_of_sweep.py").write_text(NET, "utf-8")
     Path("space.toml").write_text("batch_size = [128]\nrollout = [8]", "utf-8")
-    name, quiet = ["--network", "net_of_sweep:net"], ["--quiet", "--no-plots"]
+    name = ["--network", "tests.runs.test_start:body"]
     words = ["ppo", "CartPole-v1", *name, "--steps", "256", "--eval-episodes", "1"]
     more = ["--trials", "1", "--parallel", "1", "--space", "space.toml", "--out", "a"]
     assert main(["sweep", *words, *more, "--quiet"]) == 0
     assert main(["sweep", "--resume", "a", "--trials", "2", "--quiet"]) == 0
-    assert main(["train", "--from-sweep", "a", *quiet, "--out", "b"]) == 0
+    assert main(["train", "--from-sweep", "a", "--quiet", "--no-plots", "--out", "b"]) == 0
     best, trial = config_of("b"), config_of("a", "trials", "0000")
     assert (best["network"], best["framework"]) == (name[1], "torch")
-    assert best["settings"]["envs"] == trial["settings"]["envs"] == 16
+    assert best["settings"]["envs"] == trial["settings"]["envs"] == 16  # others fit no batch
     table = tomllib.loads(Path("a/entry.toml").read_text("utf-8"))["ppo"]["CartPole-v1"]
     assert (table["envs"], table["rollout"], table["batch_size"]) == (16, 8, 128)
     shutil.copytree("a", "copy")
@@ -505,7 +494,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     said = capsys.readouterr().out
     assert said.startswith("ppo on tandem/Identity-v0, torch: 7 trials of 1,000 steps, 1 at a time")
     assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
-    assert "No trial has the unchanged settings: epochs=10 is outside of the space." in said
+    assert "No trial has the unchanged settings: epochs=10 is outside of the search" in said
     lines = [line.split() for line in said.splitlines()]
     names = ["trial", "return", "state", "steps", "time"]
     assert lines.count([*names, "gamma", "epochs"]) + lines.count([*names, "epochs", "gamma"]) == 2

@@ -328,7 +328,8 @@ def _legend(axes: Axes, title: str | None) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure: Any = axes.get_figure()
     lines = sum(label.count("\n") + 1 for label in labels)
-    figure.set_figheight(figure.get_figheight() + 0.24 * max(0, lines - 3))  # keep the axes' height
+    if hasattr(figure, "set_figheight"):  # not a part of a figure: keep the axes' height
+        figure.set_figheight(figure.get_figheight() + 0.24 * max(0, lines - 3))
     legend = figure.legend(
         handles,
         labels,
