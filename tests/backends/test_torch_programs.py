@@ -94,7 +94,7 @@ def test_what_cannot_be_captured_is_named(reason: str, monkeypatch) -> None:
 
 def test_torchs_own_optimizers_are_not_compiled() -> None:
     own = torch.optim.NAdam([torch.zeros(1)], lr=1e-3)
-    with pytest.raises(SettingError, match="the optimizer is an object, of NAdam"):
+    with pytest.raises(SettingError, match="the optimizer is an object, NAdam"):
         trained("yes", optimizer=own)
 
 

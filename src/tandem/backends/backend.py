@@ -165,7 +165,7 @@ class Backend(ABC):
     given_optimizer: object = None
     # "yes" or "no" once it is known whether updates are compiled, for backends that have the choice
     compiled = ""
-    on_compile: Callable[[], object] = staticmethod(lambda: None)  # called before compilation
+    on_compile: Callable[[], object] = staticmethod(lambda: None)  # before compiling or loading
     compiles: bool = False  # torch's compiler is running, which a signal does not interrupt
     freeze: Sequence[str] = ()  # names, or prefixes of names, of weights to freeze
     frozen: frozenset[str] = frozenset()  # entries of `freeze` that matched a network's weights

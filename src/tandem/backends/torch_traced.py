@@ -49,7 +49,7 @@ class Traced:
             others |= {id(x): x for x in own if isinstance(x, torch.Tensor) and id(x) not in views}
         for o in self._optimizers:
             if type(o.inner) not in STEPS:
-                raise Uncapturable(f"the optimizer is an object, of {type(o.inner).__name__}")
+                raise Uncapturable(f"the optimizer is an object, {type(o.inner).__name__}")
             others |= {id(x): x for x in o.inner.state[o.flat].values()}
         self._others = list(others)
         self.state = [x.detach() for x in (*(o.flat for o in self._optimizers), *others.values())]
