@@ -1,7 +1,7 @@
 """tandem: reinforcement learning on Keras 3 and PyTorch.
 
 Importing the package imports no framework: each name below imports its module, and that its
-framework, on first use.
+framework, on first use. docs/contributors/design.md is a map of the code.
 """
 
 from __future__ import annotations

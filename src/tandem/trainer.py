@@ -273,7 +273,7 @@ def session(
         opening(episode_seed(derived(seed, "environments"), 0, 0), env),
     ):
         try:
-            conf = _config(
+            conf = configured(
                 algorithm,
                 source or env,
                 settings,
@@ -343,7 +343,7 @@ def _noted(run: Session, catch_signals: bool) -> Session:
     return run
 
 
-def _config(
+def configured(
     algorithm: str | type[Algorithm],
     env: EnvLike,
     values: dict[str, Any],

@@ -40,14 +40,14 @@ def test_what_was_learned_is_used_and_learned_on(tmp_path: Path) -> None:
     tandem.train("ppo", Identity, steps=512, out=tmp_path / "a", **given)
     short = {**given, "learning_rate": 1e-3, "steps": 32, "rollout": 8}
     assert tandem.train("ppo", Identity, **short).evaluation.mean < 6
-    tuned = {**short, "start_from": tmp_path / "a"}
-    assert tandem.train("ppo", Identity, **tuned).evaluation.mean == 10
+    tuned = tandem.train("ppo", Identity, start_from=tmp_path / "a", out=tmp_path / "b", **short)
+    first = [tuned.run.column(name)[0] for name in ("env_steps", "eval_mean")]
+    assert first == [0, 10] and tuned.evaluation.mean == 10
 
 
 def test_a_game_is_learned_with_all_layers_but_the_last_frozen() -> None:
-    given = {**QUICK, "hidden": (64,), "learning_rate": 1e-2, "envs": 4, "steps": 1024}
-    result = tandem.train("ppo", Identity, freeze=("actor.1", "critic.1"), **given)
-    assert result.evaluation.mean == 10
+    given = {**QUICK, "hidden": (64,), "learning_rate": 1e-2, "freeze": "actor.1,critic.1"}
+    assert tandem.train("ppo", Identity, envs=4, steps=1024, **given).evaluation.mean == 10
 
 
 @pytest.fixture(scope="module")

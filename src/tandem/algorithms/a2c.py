@@ -29,7 +29,7 @@ class A2CSettings(curiosity.CuriositySettings, JointSettings):
         1.0, A3C, help="lambda of generalized advantage estimation (GAE); 1: whole-rollout returns"
     )
     value_weight: float = setting(
-        0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
+        0.5, "weight of the value loss", DETAILS + ", detail 10", minimum=0
     )
     entropy: Schedule = setting(
         Schedule(0.01),
@@ -79,7 +79,7 @@ class A2C(OnPolicy):
             s["learning_rate"],
             s["max_grad_norm"],
             rows,
-            over_batch=self.over_batch,
+            over_batch=self.standardize_advantages,
         )
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 

@@ -218,7 +218,7 @@ def n_step(source: str = "") -> Any:
 
 @dataclass(frozen=True)
 class RolloutSettings(Settings):
-    """Settings of algorithms that learn from each rollout once."""
+    """Settings of algorithms that discard each rollout after learning from it."""
 
     envs: int = default(8)
     rollout: int = setting(256, "steps per environment between updates", minimum=1)
@@ -424,7 +424,7 @@ class Algorithm(ABC):
         return chosen, cls.kept(settings, action, state, out), after
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
-        """Return the training data, computed once per rollout on the host.
+        """Return the training data, computed once per rollout.
 
         For "rollouts" these are rows [T * N, ...] with advantages and returns; for "sequences",
         [T + 1, N, ...] with the stored outputs of the acting policy.

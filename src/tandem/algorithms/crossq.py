@@ -59,7 +59,10 @@ class CrossQSettings(critics.CriticSettings, SoftSettings):
         maximum=1,
     )
     renorm_warmup: int = setting(
-        100_000, "updates with plain batch normalization before renormalization", PAPER, minimum=0
+        100_000,
+        "updates of each network with plain batch normalization before renormalization",
+        PAPER,
+        minimum=0,
     )
     weight_projection: bool = setting(
         False,
@@ -94,7 +97,9 @@ class CrossQ(SAC):
             for name, role in roles.items()
         }
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # section 3, figure 2
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return SAC's loss, [B], with the critics themselves in place of targets (section 3,
+        figure 2)."""
         xp = ops.of(b.reward)
         now, _ = self.views(b)
         action, log_prob = self.sample(now, b.next_obs, b.noise[0])

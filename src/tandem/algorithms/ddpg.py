@@ -72,7 +72,9 @@ class DDPG(Deterministic):
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.begin_states(action, self.critics)
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return (Q(s, a) - y)^2, [B], for y = r + discount * Q_target(s', pi_target(s')) (eqs. 4,
+        5)."""
         now, next_ = self.views(b)
         action = self.choice(self.actor_target, next_, b.next_obs)
         next_q = next_(self.q_target, b.next_obs, action)[..., 0]
@@ -81,7 +83,8 @@ class DDPG(Deterministic):
         q = now(self.q, b.obs, b.action)[..., 0]
         return (q - y) ** 2, {"q": q, **priorities.mean_error(self.settings, q - y)}
 
-    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return -Q(s, pi(s)), [B] (eq. 6)."""
         now, _ = self.views(b)
         return -now(self.q, b.obs, self.choice(self.actor, now, b.obs))[..., 0], {}
 

@@ -45,7 +45,7 @@ ATARI = "Mnih et al. 2015, extended data table 1"
 SB3 = "Stable-Baselines3 2.9 (DQN)"
 QR = "Dabney et al. 2018"
 IQN = "Dabney et al. 2018b"
-COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
+IQN_COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
 MUNCHAUSEN = "Vieillard et al. 2020"
 IMPLICIT = Needs(values="implicit")
 
@@ -61,7 +61,8 @@ class DQNSettings(recurrent_replay.TransitionSettings):
     learning_starts: int = default(
         100,
         SB3,
-        help="environment steps before the first update; by default at most a tenth of the run",
+        help="random environment steps before the first update; by default at most a tenth of the "
+        "run",
         search=Search(100, 20_000, "log"),
     )
     train_every: int = default(4, ATARI)
@@ -112,14 +113,14 @@ class DQNSettings(recurrent_replay.TransitionSettings):
     fractions: int = setting(
         64,
         "with implicit values: quantile fractions sampled per transition (N)",
-        COUNTS,
+        IQN_COUNTS,
         minimum=1,
         needs=IMPLICIT,
     )
     target_fractions: int = setting(
         64,
         "with implicit values: quantile fractions sampled per target (N')",
-        COUNTS,
+        IQN_COUNTS,
         minimum=1,
         needs=IMPLICIT,
     )
@@ -188,6 +189,9 @@ class DQNSettings(recurrent_replay.TransitionSettings):
 
 
 class DQN(recurrent_replay.RecurrentReplayAlgorithm):
+    """Deep Q-learning. `loss` computes the targets; the distributions in `math.action_values`
+    compare them with the network's output."""
+
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
@@ -250,24 +254,25 @@ class DQN(recurrent_replay.RecurrentReplayAlgorithm):
             # each stream has its own hidden layer, as wide as the feature extractor's last one
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
         if implicit:
-            entering = WithFractions.of(observation)
-            role = Role(entering, body, head, cosines=settings.cosines, features=features)
+            entries = WithFractions.of(observation)
+            role = Role(entries, body, head, cosines=settings.cosines, features=features)
             return {"q": role}
         return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return the loss and "error" of each row, [B]. With scalar values error = y - Q(s, a) for
         y = r + discount * Q_target(s', a'), and the loss is error^2 / 2, or |error| - 1/2 beyond 1
-        (Huber). a' is the best action by Q with `double` (van Hasselt et al. 2016, eq. 4), else by
-        Q_target. Losses of distributions: `cross_entropy` and `quantile_huber` in
-        `math.value_distributions`."""
+        (Huber). No gradient flows into y. `discount` is gamma ** n, or 0 after a termination
+        (`types.Batch`); `minimize` averages over rows, times importance weights. a' is the best
+        action by Q with `double` (van Hasselt et al. 2016, eq. 4), else by Q_target. Losses of
+        distributions: `cross_entropy` and `quantile_huber` in `math.value_distributions`."""
         values, s = self.values, self.settings
         now, next_ = self.views(b)  # networks at the states, and at the next states
         fraction, next_fraction = b.noise or (None, None)
-        out = now(self.q, values.entering(b.obs, fraction))
-        target_out = next_(self.target, values.entering(b.next_obs, next_fraction))
+        out = now(self.q, values.network_input(b.obs, fraction))
+        target_out = next_(self.target, values.network_input(b.next_obs, next_fraction))
         reward, policy = b.reward, None
-        if s.double:
+        if s.double:  # a selection is no training: no dropout, no batch statistics
             selector = self._allowed(next_, self.q, b.next_obs, training=False)
         elif next_fraction is None:
             # an invalid action cannot be the maximum

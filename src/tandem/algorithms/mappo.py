@@ -118,9 +118,9 @@ class MAPPO(PPO):
         obs, action, weight, extra = tree_map(teams.rows, (b.obs, b.action, b.weight, b.extra))
         return super().update(b._replace(obs=obs, action=action, weight=weight, extra=extra))
 
-    def over_batch(self, b: Batch) -> Batch:
+    def standardize_advantages(self, b: Batch) -> Batch:
         """Apply PPO's over the acting agents; "acting" is scaled so that means are over them."""
-        whole = super().over_batch(b)
+        whole = super().standardize_advantages(b)
         if "acting" not in b.extra:
             return whole
         xp, acting = ops.of(b.weight), b.extra["acting"]

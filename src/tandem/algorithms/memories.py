@@ -15,7 +15,7 @@ GRU = "Cho et al. 2014, arXiv:1406.1078"
 LSTM = "Hochreiter & Schmidhuber 1997"
 
 
-NEEDED = Needs(recurrent=64)
+NEEDED = Needs(recurrent=64)  # any number but 0; errors show 64
 
 
 def units(where: str = "between feature extractor and head", source: str = GRU) -> Any:

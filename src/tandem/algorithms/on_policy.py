@@ -1,5 +1,5 @@
-"""Base of actor-critics that learn from each rollout once: acting, networks and advantages
-(GAE)."""
+"""Base of actor-critics that discard each rollout after learning from it: acting, networks and
+advantages (GAE)."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
 
     def settled(self, given: Iterable[str]) -> NormalizedRollouts:
-        """Compute the statistics of SimBa and SimbaV2 over whole rollouts, so that networks train
-        on the inputs that they acted on."""
+        """For SimBa and SimbaV2, normalize observations by statistics that change only between
+        rollouts, so that networks train on the inputs that they acted on."""
         if self.body == "mlp":
             return self
         implied = {"normalize_observations": True, "layer_norm": False}
@@ -277,7 +277,8 @@ class OnPolicy(base.Algorithm):
         return self.output(self.actor, b), value if self.curiosity else value[..., 0]
 
     def sum_over_rewards(self, error: Array) -> Array:
-        """Return the errors [rows]; with intrinsic rewards the sums of both columns [rows, 2]."""
+        """Return the errors [rows]. With intrinsic rewards they are [rows, 2], and both columns are
+        added."""
         return ops.of(error).sum(error, -1) if self.curiosity else error
 
     def with_curiosity(
@@ -293,7 +294,7 @@ class OnPolicy(base.Algorithm):
         """Split the output [rows, n] of a shared network into (policy output, values [rows])."""
         return masked(out[..., :-1], obs, self.action), out[..., -1]
 
-    def over_batch(self, b: Batch) -> Batch:
+    def standardize_advantages(self, b: Batch) -> Batch:
         """Return the batch for the losses: with `normalize_advantage`, advantages are
         standardized."""
         if not self.settings.normalize_advantage:

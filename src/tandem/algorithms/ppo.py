@@ -1,5 +1,5 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate,
-for discrete, multi-discrete and continuous actions. Details and defaults as in "The 37
+for discrete, multi-discrete and continuous actions. Details mostly as in "The 37
 implementation details of PPO" (Huang et al. 2022)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PPOSettings(curiosity.CuriositySettings, JointSettings):
     )
     gae_lambda: float = default(0.95, PAPER)
     value_weight: float = setting(
-        0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
+        0.5, "weight of the value loss", DETAILS + ", detail 10", minimum=0
     )
     entropy: Schedule = setting(
         Schedule(0.0),
@@ -72,8 +72,8 @@ class PPOSettings(curiosity.CuriositySettings, JointSettings):
     )
     value_clip: float = setting(
         0.0,
-        "clip range of the value loss, in standard deviations of returns with value_norm; 0: no "
-        "clipping",
+        "clip range of the value loss; with value_norm in units of the returns' standard "
+        "deviation; 0: no clipping",
         DETAILS + ", detail 9: no gain",
         minimum=0,
     )
@@ -100,6 +100,9 @@ class PPOSettings(curiosity.CuriositySettings, JointSettings):
 
 
 class PPO(OnPolicy):
+    """Proximal policy optimization. `loss` is for one minibatch; `OnPolicy.prepare` computes
+    advantages and returns once per rollout."""
+
     Settings = PPOSettings
 
     @classmethod
@@ -131,7 +134,8 @@ class PPO(OnPolicy):
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return the negative of eq. 9 of the paper, [rows]:
         value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H, where ratio
-        is the new probability of the action divided by the old one."""
+        is the new probability of the action divided by the old one, and R is GAE's A + V. In the
+        loss, A is standardized over the minibatch (`standardize_advantages`)."""
         out, value = self.outputs(b)
         objective, kl, entropy = self.policy_terms(out, b)
         value_loss = self.value_loss(value, b.extra)
@@ -149,8 +153,9 @@ class PPO(OnPolicy):
         return surrogate + b.settings["entropy"] * entropy, kl_estimate(log_ratio), entropy
 
     def value_loss(self, value: Array, old: dict[str, Array]) -> Array:
-        """Return (V - R)^2, [rows], without a factor of 1/2; clipped, or as Huber loss, depending
-        on the settings. With `value_norm` it is in units of the returns' standard deviation."""
+        """Return (V - R)^2, [rows], without a factor of 1/2. `value_huber` replaces it by twice the
+        Huber loss, `value_clip` by the maximum of the clipped and the unclipped loss. With
+        `value_norm` it is in units of the returns' standard deviation."""
         s, clip = self.settings, self.settings.value_clip
         target, before = old["return"], old["value"]
         if s.value_norm != "no":
@@ -173,9 +178,9 @@ class PPO(OnPolicy):
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
-        rows = xp.sum(b.weight)  # rows that only reset their environment have weight 0
+        total = xp.sum(b.weight)  # the number of rows, less those that only reset an environment
         stop = (
-            (lambda aux: xp.sum(aux["kl"] * b.weight) / rows > self.settings.max_kl)
+            (lambda aux: xp.sum(aux["kl"] * b.weight) / total > self.settings.max_kl)
             if self.settings.max_kl
             else None
         )
@@ -185,11 +190,11 @@ class PPO(OnPolicy):
             b,
             s["learning_rate"],
             s["max_grad_norm"],
-            rows,
-            stop,
-            self.over_batch,
+            count=total,
+            stop=stop,
+            over_batch=self.standardize_advantages,
         )
-        return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
+        return Update({"loss": loss, **{n: xp.sum(v * b.weight) / total for n, v in aux.items()}})
 
     def schedule(self, call: Call) -> dict[str, Array]:
         own = self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")

@@ -132,12 +132,13 @@ class Memoryless:
 
 
 class Unrolled:
-    """Recurrent networks unrolled over the sequences of a batch, time first.
+    """Recurrent networks unrolled over the sequences of a batch, time first. `ReplayLearner._batch`
+    provides the first states and the flags `start`. The states stored with random steps, before
+    `learning_starts`, are zero.
 
     `now` returns the output at each step, from the recurrent state after the previous steps. `next`
     returns the output at the observation that follows, one step further. The states of `now` are
-    cached. For targets, which are evaluated only at the next observations, `next` computes them
-    first."""
+    cached; for targets, evaluated only at the next observations, `next` computes them first."""
 
     def __init__(self, b: Batch) -> None:
         self._batch = b
@@ -158,14 +159,14 @@ class Unrolled:
         out = _called(network, obs, state, 0.0 * b.extra["start"], action, options)
         return out[:, : -state.shape[-1]]
 
-    def _burned_in(self, network: Network, judges: bool) -> Array:
+    def _burned_in(self, network: Network, takes_action: bool) -> Array:
         """Return the recurrent state of a network before the first step with a loss, [S, size]."""
         extra = self._batch.extra
         state = extra[f"{network.name.removesuffix('_target')}_state"]
         if "burn_in" not in extra:
             return state
         before = extra["burn_in"]
-        action = before["action"] if judges else None
+        action = before["action"] if takes_action else None
         out = _called(network, before["obs"], state, before["start"], action, {"training": False})
         return ops.of(out).stop_gradient(out[-state.shape[0] :, -state.shape[-1] :])
 

@@ -106,7 +106,9 @@ class SACSettings(critics.CriticSettings, TargetSettings, SoftSettings):
 
 class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
     """What SAC, its variant for discrete actions, TQC and CrossQ share: networks, temperature, soft
-    rewards and the order of updates. Losses are in the class of each."""
+    rewards and the order of updates: critics, policy, targets, temperature. Each class has its own
+    `critic_loss` and `actor_loss`. All losses are averaged over the batch, times importance
+    weights."""
 
     needs = "transitions"
     acting = ("actor",)
@@ -263,6 +265,8 @@ class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
 
 
 class SAC(SoftActorCritic):
+    """Soft actor-critic, with two critics and their targets."""
+
     Settings: ClassVar[type[SoftSettings]] = SACSettings
 
     @classmethod

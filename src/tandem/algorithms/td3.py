@@ -88,7 +88,9 @@ class TD3(Deterministic):
         self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.begin_states(action, self.critics)
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return (Q1 - y)^2 + (Q2 - y)^2, [B], without a factor of 1/2 (algorithm 1), for
+        y = r + discount * min Q_target(s', a') and the target policy's a' with clipped noise."""
         xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)
         noise = xp.clip(s.smoothing * b.noise, -s.smoothing_clip, s.smoothing_clip)
         action = self.choice(self.actor_target, next_, b.next_obs)
@@ -100,9 +102,8 @@ class TD3(Deterministic):
         aux = {"q": q1, **priorities.mean_error(s, q1 - y, q2 - y)}
         return (q1 - y) ** 2 + (q2 - y) ** 2, aux
 
-    def actor_loss(
-        self, b: Batch
-    ) -> tuple[Array, dict[str, Array]]:  # eq. 1, the deterministic policy gradient
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return -Q1(s, pi(s)), [B]: the deterministic policy gradient (eq. 1)."""
         now, _ = self.views(b)
         return -now(self.qs[0], b.obs, self.choice(self.actor, now, b.obs))[..., 0], {}
 

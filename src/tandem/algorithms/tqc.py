@@ -58,7 +58,10 @@ class TQC(SAC):
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **{f"q{i + 1}": q for i in range(settings.critics)}}
 
-    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return the quantile Huber loss of each critic against the same targets, [B]: the pooled
+        target quantiles without the largest (eqs. 6 to 11). As in the authors' code, it is averaged
+        over critics."""
         xp, s, (now, next_) = ops.of(b.reward), self.settings, self.views(b)
         action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
         pooled = xp.concat(self.outputs(self.targets, next_, b.next_obs, action), -1)
@@ -71,7 +74,8 @@ class TQC(SAC):
         errors = priorities.mean_error(s, *(mean - xp.mean(y, -1) for mean in means))
         return sum(losses) / (s.critics * s.quantiles), {"q": means[0], **errors}
 
-    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
+    def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        """Return alpha * log pi(a | s) - mean of all critics' quantiles, [B] (eq. 12)."""
         xp, (now, _) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(now, b.obs, b.noise[1])
         q = xp.mean(xp.concat(self.outputs(self.qs, now, b.obs, action), -1), -1)

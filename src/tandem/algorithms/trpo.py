@@ -126,7 +126,7 @@ class TRPO(OnPolicy):
         return self.update_policy if self.settings.batch_size else None
 
     def update_policy(self, b: Batch) -> Update:
-        return Update(self.policy_step(self.over_batch(self.steps(b))))
+        return Update(self.policy_step(self.standardize_advantages(self.steps(b))))
 
     def policy_step(self, b: Batch) -> dict[str, Array]:  # appendix C
         return self.backend.trust_region_step(
@@ -144,7 +144,7 @@ class TRPO(OnPolicy):
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
         metrics = dict[str, Array]()
         if not self.settings.batch_size:  # then the first update includes the policy
-            names, whole = ("improvement", "divergence"), self.over_batch(b)
+            names, whole = ("improvement", "divergence"), self.standardize_advantages(b)
             metrics = self.backend.cond(s["policy"], lambda: self.policy_step(whole), names)
         rate, clip = s["learning_rate"], s["max_grad_norm"]
         value_loss, _ = self.backend.minimize(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # returns one loss per sample, and auxiliary outputs of the forward pass
 Loss = Callable[[Batch], tuple[Array, dict[str, Array]]]
 
-
 Each = Callable[[Batch], Array]  # one number per sample
 # one loss per optimizer or one joint loss, each a scalar or one value per sample
 Losses = Callable[[Batch], tuple[list[Array], dict[str, Array]]]
@@ -333,7 +332,7 @@ class Backend(ABC):
         """Set the status code if `stop` is true, or the loss `value` or the gradient is not finite.
         Clip the gradient to the global norm `clip_norm`."""
         norm = self._norm(gradient)
-        self._check(optimizer, norm + value, stop)
+        self._check(optimizer, norm + value, stop)  # the sum is finite only if both are
         if clip_norm is not None:
             scale = self._at_most_one(clip_norm / (norm + 1e-6))
             for i in range(len(gradient)):

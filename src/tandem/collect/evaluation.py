@@ -290,10 +290,11 @@ class EvaluationEnvs:
             next_seed = self._next_seed
             self._envs = instances[0].together(n, seed, next_seed=next_seed, budget=budget)
         elif self._envs is None or self._envs.n != len(instances):
-            from tandem.envs.episode_budget import EpisodeBudget
-            from tandem.envs.flat_actions import adapted
+            from tandem.envs import adapted, episode_budget  # import Gymnasium
 
-            self._limited = [EpisodeBudget(one, budget) for one in adapted(instances)]
+            self._limited = [
+                episode_budget.EpisodeBudget(one, budget) for one in adapted.adapted(instances)
+            ]
             self._envs = Stepped(self.name, self._limited, next_seed=self._next_seed)
         for limited in self._limited:
             limited.max_steps = budget

@@ -50,7 +50,7 @@ __all__ = [
     "versioned",
 ]
 
-EnvLike = Any  # a Gymnasium id, an environment, or a callable without arguments that returns one
+EnvLike = Any  # a Gymnasium id, an environment, or a callable that returns one
 Mode = Literal["auto", "native", "plain"]
 
 NATIVE_FROM = 8  # below, NumPy's overhead exceeds the saved loop (CartPole breaks even at 5)
@@ -191,7 +191,7 @@ def spaces_of(
     environment of a vector. The environment is created for this, unless it is given as `made`,
     which stays open. Action masks in its info are part of the observation space, see
     `envs.action_masks`. Raises SpaceError if a space is missing."""
-    from tandem.envs.flat_actions import adapted
+    from tandem.envs.adapted import adapted
 
     source = None
     if brings_vector(env):
@@ -414,7 +414,7 @@ def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
             "give envs=1, or what creates a new one: the class, as in tandem.train(…, "
             f"{type(one.unwrapped).__name__}), a function, or an id.",
         )
-    from tandem.envs.flat_actions import adapted
+    from tandem.envs.adapted import adapted
 
     with opening(episode_seed(seed, first, 0)):
         return Stepped(environment_name(env), adapted(envs), seed, first=first)

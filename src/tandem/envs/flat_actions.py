@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from tandem.envs.action_masks import Masked, gives_masks, with_masks
 from tandem.envs.opening import reset
-from tandem.errors import SpaceError
 from tandem.spaces import action_leaf
-from tandem.vector_actions import restored, taken_space, vector_space
+from tandem.vector_actions import restored, taken_space
 
 
 class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: ignore[misc]
@@ -33,20 +30,3 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
         if isinstance(action, np.ndarray) and action.shape == self.action_space.shape:
             return self._restored(action)
         return action
-
-
-def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
-    """Adapt environments of one type to algorithms: masks become part of observations, and actions
-    of a single agent become numbers or vectors."""
-    first = envs[0]
-    for name in ("observation_space", "action_space"):
-        if getattr(first, name, None) is None:
-            raise SpaceError(
-                f"{type(first.unwrapped).__name__} has no {name}.",
-                "one of gymnasium.spaces",
-                f"set self.{name} in its __init__.",
-            )
-    if hasattr(first.unwrapped, "rewards_space") or vector_space(first.action_space) is None:
-        return with_masks(envs)
-    flat = [FlatActions(env) for env in envs]  # masks refer to the flattened choices
-    return [Masked(env) for env in flat] if gives_masks(first, flat[0].action_space) else [*flat]

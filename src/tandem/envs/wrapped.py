@@ -1,4 +1,4 @@
-"""Named wrappers around a named environment."""
+"""`--wrapper`: named wrappers around a named environment, in training and evaluation."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ SUPERVISED = Needs(lambda s: s.workers or s.runners or s.learners != 1, workers=
 
 @dataclass(frozen=True)
 class Options(Preprocessing):
-    """Options of a run besides the algorithm's settings, after those of Atari preprocessing."""
+    """Options of a run besides the algorithm's settings; those of Atari preprocessing come
+    first."""
 
     eval_every: int = setting(
         0, "environment steps between evaluations; 0: a twentieth of the run", minimum=0

@@ -1,5 +1,5 @@
-"""Learners, which turn trajectories into updates: from whole rollouts, used once, or from replayed
-transitions."""
+"""Learners, which turn trajectories into updates: from whole rollouts, which are then discarded, or
+from replayed transitions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ActionValues(Categorical):
     def part(self, out: Array) -> Array:
         """Return the values [..., n] of a network's output [..., outputs]."""
 
-    def entering(self, obs: Tree, fraction: Array = None) -> Tree:
+    def network_input(self, obs: Tree, fraction: Array = None) -> Tree:
         """Return the network's input for observations [B, ...], with fractions [B, N] if the
         network takes them; by default, those used for acting."""
         return obs
@@ -93,7 +93,8 @@ class ActionValues(Categorical):
 
 @dataclass(frozen=True)
 class ScalarValues(ActionValues):
-    """Expected returns (Mnih et al. 2015): one number per choice; Huber's loss."""
+    """Expected returns (Mnih et al. 2015): one number per choice. `loss`, of Q-learning,
+    is the Huber loss."""
 
     def part(self, out: Array) -> Array:
         return out
@@ -223,7 +224,7 @@ class CategoricalValues(DistributionalValues):
 
 @dataclass(frozen=True)
 class RegressedValues(DistributionalValues):
-    """Distributions of returns, as quantiles: quantile regression with Huber's loss, linear beyond
+    """Distributions of returns, as quantiles: quantile regression with Huber loss, linear beyond
     `kappa`."""
 
     kappa: float = 1.0
@@ -258,7 +259,7 @@ class ImplicitValues(RegressedValues):
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(out, -2)
 
-    def entering(self, obs: Tree, fraction: Array = None) -> Tree:
+    def network_input(self, obs: Tree, fraction: Array = None) -> Tree:
         if fraction is None:  # [1, count], for all rows
             like = obs
             while isinstance(like, dict):

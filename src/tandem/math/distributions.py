@@ -37,13 +37,13 @@ class Distribution(ABC):
         numbers."""
         return out[..., : self.width] if self.width else out
 
-    def entering(self, obs: Tree) -> Tree:
+    def network_input(self, obs: Tree) -> Tree:
         """Return the network's input for observations [N, ...] when acting."""
         return obs
 
     def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:
         """Return the action part of a network's output for observations [N, ...]."""
-        return self.part(network(self.entering(obs)))
+        return self.part(network(self.network_input(obs)))
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -55,10 +55,10 @@ class Distribution(ABC):
 
     @abstractmethod
     def mode(self, out: Array) -> Array:
-        """Return the best actions [...]."""
+        """Return the deterministic actions [...]."""
 
     def act(self, out: Array, noise: Array | None) -> Array:
-        """Return random actions [...]; with noise=None the best ones."""
+        """Return random actions [...]; with noise=None the deterministic ones."""
         return self.mode(out) if noise is None else self.sample(out, noise)
 
 

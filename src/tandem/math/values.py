@@ -129,8 +129,8 @@ def munchausen(
 
 
 def huber(x: Array, delta: float = 1.0) -> Array:
-    """Return Huber's loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where |x| <= delta,
-    delta (|x| - delta / 2) beyond.
+    """Return the Huber loss (Huber 1964, doi:10.1214/aoms/1177703732): x ** 2 / 2 where
+    |x| <= delta, delta (|x| - delta / 2) beyond.
 
     Args:
         x: Errors, [...].
@@ -148,7 +148,7 @@ def clipped_value_loss(
 ) -> Array:
     """Return the larger of two losses: of `value`, and of `value` clipped to within `clip` of its
     old value (the released code of Schulman et al. 2017, arXiv:1707.06347; Engstrom et al. 2020,
-    arXiv:2005.12729, section 3). A loss is the squared error; with `delta`, twice Huber's loss.
+    arXiv:2005.12729, section 3). A loss is the squared error; with `delta`, twice the Huber loss.
 
     Args:
         value: The network's current output, [...].

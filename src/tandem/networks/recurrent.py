@@ -92,7 +92,7 @@ class GRU(Memory):
     the recurrent product, as in cuDNN, torch.nn.GRU and Keras's reset_after=True:
 
         z, r = sigmoid(x W + b + h U + c), n = tanh(x W + b + r * (h U + c)), h' = z h + (1 - z) n,
-        each with parts of its own
+        where each gate has its own part of W, U, b and c,
 
     in the order z, r, n; bias (b, c) [2, 3 units].
     """
@@ -120,7 +120,7 @@ class LSTMCell(Memory):
     2000, as in torch.nn.LSTM and Keras:
 
         i, f, o = sigmoid(x W + h U + b), g = tanh(x W + h U + b),  c' = f c + i g,
-        h' = o tanh(c'), each with parts of its own
+        h' = o tanh(c'), where each gate has its own part of W, U and b,
 
     in the order i, f, g, o; bias [4 units]. A state is h and c concatenated; heads receive h.
     """
@@ -172,8 +172,8 @@ def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tr
     if not settings.recurrent:
         return observation
     start = Leaf("box", (), "float32", (), (0.0,), (1.0,))
-    judged = {} if action is None else {"action": action}
-    return {"obs": observation, "state": state_leaf(settings), "start": start, **judged}
+    taken = {} if action is None else {"action": action}
+    return {"obs": observation, "state": state_leaf(settings), "start": start, **taken}
 
 
 def seeing(head: Plan, memory: str) -> Plan:

@@ -30,9 +30,7 @@ class EnvFactory:
         cls, env: EnvLike, n: int, seed: int, mode: Any, kwargs: Mapping[str, Any] | None
     ) -> EnvFactory:
         """Create a factory, with the spec of an id that is registered in this process."""
-        import gymnasium
-
-        spec = gymnasium.registry.get(env) if isinstance(env, str) else None
+        spec = _registry().get(env) if isinstance(env, str) else None
         return cls(env, n, seed, mode, kwargs, spec)
 
     def make(self, first: int, count: int, generation: int = 0) -> Environments:
@@ -40,12 +38,16 @@ class EnvFactory:
         Each `generation` has different seeds."""
         seed = generation_seed(self.seed, generation)
         if self.spec is not None:
-            import gymnasium
-
-            gymnasium.registry.setdefault(self.env, self.spec)
+            _registry().setdefault(self.env, self.spec)
         made = vectorize(self.env, count, seed, self.mode, self.kwargs, first=first)
         made.extra = {**made.extra, **(self.beside or {})}
         return made
+
+
+def _registry() -> dict[str, Any]:
+    import gymnasium  # here: most environments are not ids of Gymnasium
+
+    return gymnasium.registry
 
 
 def check_can_travel(env: EnvLike, asked: str) -> None:

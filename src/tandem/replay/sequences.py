@@ -1,6 +1,7 @@
 """A replay buffer of whole sequences, for algorithms that learn from "sequences" (ACER): `steps`
-steps of one environment each, with the observation after them. Recurrent DQN, SAC and TD3 sample
-sequences from `buffer.Ring` instead. Each image of a stack is stored once."""
+steps of one environment each, with the observation after them. Each image of a stack is stored
+once. Recurrent DQN, SAC and others that learn from "transitions" sample sequences from
+`buffer.Ring` instead."""
 
 from __future__ import annotations
 
@@ -183,7 +184,7 @@ class SequenceBuffer:
             "count": used,
             "next": self._next,
         }
-        return data | {"largest": self._priorities.largest}, arrays
+        return data, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         """Restore the buffer whose `state` this was. Raise ResumeError if it had another size or

@@ -253,7 +253,7 @@ def film(
 def screen(env: EnvLike, mode: str, kwargs: EnvKwargs | None = None) -> Iterator[Env]:
     """Yield an environment that renders in this mode. An id is made with it; any other `env` has
     its own mode."""
-    from tandem.envs.flat_actions import adapted  # imports Gymnasium
+    from tandem.envs.adapted import adapted  # imports Gymnasium
 
     without_screen()
     with warnings.catch_warnings():

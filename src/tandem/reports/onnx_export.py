@@ -126,7 +126,7 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     obs = entering = _observations(agent.observation)
     policy = agent.algorithm.distribution(agent.settings, action)
     if isinstance(policy, ImplicitValues):  # the graph contains its acting fractions
-        entering = policy.entering(obs)
+        entering = policy.network_input(obs)
         names = {"obs": names, "fractions": graph.constant(entering["fractions"])}
     inputs = (
         agent.observation if isinstance(agent.observation, dict) else {"obs": agent.observation}

@@ -122,14 +122,12 @@ def comparison(
     metrics: by metric, then by algorithm. profiles: [T] by algorithm. improvements: by pair. score:
     the name of the scores, for the axes.
     """
-    from matplotlib.figure import Figure
-
     fields_of: dict[str, tuple[str, Mapping[str, Interval]]] = {}  # equal metrics share a panel
     for name, each in metrics.items():
         before = fields_of.get(key := str(dict(each)))
         fields_of[key] = f"{before[0]}, {name}" if before else name, each
     rows = max(len(profiles), 2)
-    figure: Any = Figure(figsize=(10.5, 5.2 + 0.32 * rows), layout="constrained")
+    figure: Any = _figure(10.5, 5.2 + 0.32 * rows)
     above, below = figure.subfigures(2, 1, height_ratios=(1.4 + 0.32 * rows, 3.8))
     fields = above.subplots(1, len(fields_of), squeeze=False)[0]
     for i, (axes, (name, each)) in enumerate(zip(fields, fields_of.values(), strict=True)):
@@ -227,8 +225,6 @@ def series(
 ) -> Figure:
     """Return a matplotlib figure of y over x, with points joined by lines; shown if there is a
     display. It is pyplot's current figure, as in `episodes`."""
-    from matplotlib.ticker import MaxNLocator
-
     one_of("x_scale", x_scale, SCALES)
     figure, shown = _current_figure(3.8)
     axes = figure.add_subplot()
@@ -237,7 +233,7 @@ def series(
     if y_lim is not None:
         axes.set_ylim(*y_lim)
     if x_scale == "linear":
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.locator_params(axis="x", integer=True)
     _bare(axes)
     if shown:
         figure.show()
@@ -268,12 +264,8 @@ def trial_points(
     """Plot scores by learning rate on a logarithmic axis and write the figure. lines: by name,
     (rates, scores per rate with each seed), plotted as the mean with a band from lowest to highest.
     `best` is marked."""
-    from matplotlib.ticker import LogFormatterSciNotation, LogLocator
-
     figure, axes = _axes()
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator())
-    axes.xaxis.set_major_formatter(LogFormatterSciNotation())
     for i, (label, (x, scores)) in enumerate(lines.items()):
         color, each = COLORS[i % len(COLORS)], np.array(scores, float)
         axes.fill_between(x, each.min(1), each.max(1), color=color, alpha=0.18, linewidth=0)
@@ -287,8 +279,6 @@ def trial_points(
 def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     """Plot the importance of each setting, as shares of 1, as horizontal bars with the longest on
     top."""
-    from matplotlib.ticker import PercentFormatter
-
     figure, axes = _axes()
     figure.set_figheight(1.2 + 0.32 * len(shares))
     names, each = list(shares)[::-1], list(shares.values())[::-1]
@@ -296,7 +286,7 @@ def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     axes.bar_label(bars, [f"{share:.0%}" for share in each], padding=3, fontsize=10.5)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False, axis="y")
-    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter("{x:.0%}")
     axes.set(xlabel="share of what decided whether a trial was among the best", ylabel="")
     axes.set_xlim(0, 1.12 * max(each))
     return _written(figure, axes, out, title, legend=False)
@@ -310,11 +300,16 @@ def _written(figure: Figure, axes: Axes, out: Path, title: str, legend: bool = T
     return _saved(figure, out)
 
 
-def _axes() -> tuple[Figure, Axes]:
+def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _axes() -> tuple[Figure, Axes]:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    figure = _figure(7.2, 4.2)
     axes = figure.add_subplot()
     _plain(axes)
     axes.xaxis.set_major_locator(MaxNLocator(6))

@@ -1,4 +1,5 @@
-"""Background checkpoint writer, so that training never waits for the disk."""
+"""A thread that writes the checkpoints of agents (`rotation.py`) while they train. Training waits
+only for the replay buffer to be written."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class _Job(NamedTuple):
     data: JSONDict
     groups: Groups
     then: Callable[[], object] | None
-    begun: Generator[None, None, None] | None  # if the replay memory is already written
+    begun: Generator[None, None, None] | None  # if the replay buffer is already written
 
 
 class BackgroundWriter:
@@ -53,9 +54,9 @@ class BackgroundWriter:
         then: Callable[[], object] | None = None,
     ) -> None:
         """Queue a checkpoint. `data` is copied, since the caller's lists grow while a file waits.
-        The replay memory (`checkpoint.LIVE`) is written before this returns; other arrays must be
+        The replay buffer (`checkpoint.LIVE`) is written before this returns; other arrays must be
         copies. `then` is called in the thread once the file is complete, and must not flush.
-        Raises, and queues nothing, if an earlier file or the replay memory could not be written."""
+        Raises, and queues nothing, if an earlier file or the replay buffer could not be written."""
         with self._changed:
             self._tell()
             path, data = Path(path).absolute(), _copied(data)

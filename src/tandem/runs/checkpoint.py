@@ -1,6 +1,8 @@
 """Checkpoints: a zip of JSON and safetensors (earlier versions also wrote folders). Files are
-written under a temporary name, flushed and renamed, so a kill or a full disk leaves the last good
-one. Reading a checkpoint runs no code."""
+written under a temporary name, flushed and renamed: after a kill or on a full disk, the last good
+one remains. Reading a checkpoint runs no code. Runs write through `observers.Checkpoints`, agents
+through `agents.agent_checkpoint`, and while they train through `rotation` and
+`background_writer`."""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tandem.types import Array, JSONDict
 
 NO_RUN = "give the folder of a run, as made by `tandem train ALGORITHM ENV --out DIR`."
 FORMAT = 1
-LIVE = ("learner",)  # groups that hold the replay memory as views; saved and read in blocks
+LIVE = ("learner",)  # groups that hold the replay buffer as views; saved and read in blocks
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ def write(
     groups: Groups,
     begun: Iterable[None] | None = None,
 ) -> None:
-    """Write a checkpoint atomically. `begun`: its `write_steps` generator, after the first step.
-    Raises CheckpointError if the disk rejects the file."""
+    """Write a checkpoint atomically. `begun`: what `write_steps` returned for it, if its `LIVE`
+    groups are already written. Raises CheckpointError if the disk rejects the file."""
     for _ in write_steps(path, data, groups) if begun is None else begun:
         pass
 

@@ -59,9 +59,9 @@ class LeagueCopies:
 
 
 class Evaluations:
-    """Observer that evaluates at each interval and at the end of a complete run, and tracks the
-    best mean. Without evaluations the best agent is the one with the best mean return of recent
-    training episodes at these steps.
+    """Observer that evaluates at each interval and at the end of a complete run, `at_begin` also
+    before the first step, and tracks the best mean. Without evaluations the best agent is the one
+    with the best mean return of recent training episodes at these steps.
 
     evaluate: scores the current agent; returns no episodes if it cannot be evaluated; raises
     EvaluationStopped if the run must end first, and the evaluation is then still due. weights:
@@ -78,14 +78,19 @@ class Evaluations:
         weights: Callable[[], RoleWeights] | None,
         trained: Callable[[], float],
         save: Callable[[Counters], Iterator[Event]],
+        at_begin: bool = False,
     ) -> None:
         self.every, self.steps, self.evaluate, self.weights = every, steps, evaluate, weights
-        self.trained, self.save = trained, save
+        self.trained, self.save, self.at_begin = trained, save, at_begin
         self.best = -np.inf
         self.last: Evaluation | None = None
         self.history: list[tuple[int, float, float]] = []  # this session: steps, mean, std
         self.evaluated_at = -1  # env_steps at the latest evaluation
         self.best_weights: RoleWeights = {} if weights is None else weights()
+
+    def on_train_begin(self, event: TrainBegin) -> Iterator[Event]:
+        if self.at_begin and event.env_steps == 0 > self.evaluated_at:
+            yield from self._evaluated(event)
 
     def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
         due = self.every.due
@@ -117,8 +122,8 @@ class Evaluations:
 
 class Checkpoints:
     """Observer that saves to `folder`: "last" when a run starts and ends and every `seconds` in
-    between; "best" and the `keep` newest numbered ones at evaluations; and permanent ones if
-    `every` has steps.
+    between; "best" and the `keep` newest numbered ones at evaluations; and permanent ones, named
+    kept-…, every `every.steps` steps. It writes in the training thread.
 
     state: returns the contents of a checkpoint, of a whole run (True) or of an agent alone.
     save_at_begin: for a run that has no checkpoint yet.
@@ -141,7 +146,7 @@ class Checkpoints:
 
     def on_train_begin(self, event: TrainBegin) -> Iterator[Event]:
         if self.save_at_begin:
-            yield from self.save(event.counters(), "last", *self._staying(event))
+            yield from self.save(event.counters(), "last", *self._permanent(event))
 
     def on_evaluation(self, event: EvaluationEnd) -> Iterator[Event]:
         if event.best:
@@ -157,12 +162,12 @@ class Checkpoints:
 
     def on_batch_end(self, event: BatchEnd) -> Iterator[Event]:
         if self.every.steps and self.every(event.env_steps):
-            yield from self.save(event.counters(), *self._staying(event))
+            yield from self.save(event.counters(), *self._permanent(event))
         if monotonic() - self.saved_at > self.pause:
             yield from self.save(event.counters(), "last")
 
     def on_train_end(self, event: TrainEnd) -> Iterator[Event]:
-        yield from self.save(event.counters(), "last", *self._staying(event))
+        yield from self.save(event.counters(), "last", *self._permanent(event))
 
     def save(self, counters: Counters, *names: str) -> Iterator[CheckpointSaved]:
         """Write checkpoints with these names; only "last" holds the whole run."""
@@ -176,6 +181,6 @@ class Checkpoints:
                 self.pause = max(self.seconds, (self.saved_at - began) / WRITING)
             yield CheckpointSaved(**counters, path=path)
 
-    def _staying(self, event: Event) -> list[str]:
+    def _permanent(self, event: Event) -> list[str]:
         """Return the name of a permanent checkpoint, if `every` has steps."""
         return [f"kept-{event.env_steps:09d}"] if self.every.steps else []

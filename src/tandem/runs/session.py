@@ -126,8 +126,8 @@ class Session:
             "save": Every(options.save_every),
             "snapshot": Every(options.snapshot_every or hundredth),
         }
-        looking = ["eval", *(["log", "save"] if folder is not None else [])]
-        used = [self.every[name] for name in looking if self.every[name].steps]
+        watched = ["eval", *(["log", "save"] if folder is not None else [])]
+        used = [self.every[name] for name in watched if self.every[name].steps]
         self.loop.due = lambda: min((every.due for every in used), default=steps)
         self.loop.listened = lambda: bool(self.callbacks)
         self.evaluations = Evaluations(
@@ -137,6 +137,7 @@ class Session:
             self._weights if folder is None else None,
             self.averages.return_mean,
             lambda now: self.checkpoints.save(now, "best") if self.checkpoints else iter(()),
+            at_begin=bool(conf.start and options.eval_episodes),
         )
         noting = SimpleNamespace(
             on_train_begin=self._note_compiled, on_batch_end=self._note_compiled

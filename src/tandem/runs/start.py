@@ -30,7 +30,7 @@ SHAPING = {
     *("hidden", "critic_hidden", "body", "layer_norm", "weight_norm", "recurrent", "memory"),
     *("normalize_observations", "shared", "dueling", "noisy", "values", "atoms", "quantiles"),
 }
-MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # prefixes in a replay memory
+MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # prefixes in a replay buffer
 OWN = ("updates", "waiting", "owed")  # entries of a learner's state that belong to the run
 
 
@@ -74,7 +74,7 @@ class Start:
             try:
                 run.loop.take(data, arrays | statistics)
             except (KeyError, ValueError) as error:
-                raise self._misfit("replay memory", error) from error
+                raise self._misfit("replay buffer", error) from error
         publish(backend, run.loop.networks)
 
     def _of(self, name: str) -> Weights:
@@ -179,7 +179,7 @@ class Start:
         data, arrays = saved.data["learner"], saved.group("learner")
         if not saved.data.get("whole") or "each" in data or run.algorithm.needs == "rollouts":
             raise CheckpointError(
-                f"{saved.path} has no replay memory that this run could use.",
+                f"{saved.path} has no replay buffer that this run could use.",
                 "which='last' of a run of an off-policy algorithm in one process",
                 "give which='last', or leave replay out of load.",
             )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.learning.config import Config
-from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event, TrainEnd
+from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event
 from tandem.runs.observers import Every
 from tandem.runs.plugin_writers import PluginWriter
 from tandem.runs.writers import (
@@ -141,9 +141,11 @@ class Table:
         if self.every(event.env_steps) or self.evaluation is not None:
             self._write(event)
 
-    def on_train_end(self, event: TrainEnd) -> None:
+    def on_train_end(self, event: Event) -> None:
         if self.evaluation is not None:
             self._write(event)
+
+    on_train_begin = on_train_end  # after an evaluation of the agent that the run starts from
 
     def _write(self, event: Event) -> None:
         evaluation, self.evaluation = self.evaluation, None

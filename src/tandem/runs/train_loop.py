@@ -50,7 +50,7 @@ class TrainLoop:
         """Yield events until `stop_at` environment steps or the end of the run. If the caller stops
         early, as with `break`, the current block is finished without events and saved."""
         self._left = False
-        source = self._sitting(stop_at)
+        source = self._events(stop_at)
         with self.catching(), calls.entered(self.callbacks):
             try:
                 for event in source:  # noqa: UP028  `yield from` would also close the source
@@ -95,7 +95,7 @@ class TrainLoop:
             note(f"{name} ends the run once updates are compiled; another one ends it at once.")
         self.loop.collector.request_stop()
 
-    def _sitting(self, stop_at: int | None) -> Iterator[Event]:
+    def _events(self, stop_at: int | None) -> Iterator[Event]:
         """Yield the events of the loop; see `events`."""
         try:
             for event in self.loop.events(stop_at):

@@ -135,9 +135,9 @@ def find_lr(
 
     Each is a separate run, from the same seeds: in a single run with a growing learning rate, a
     return depends as much on the time learned as on the learning rate. setting: another step size
-    setting of the algorithm. more: see `find_best`.
+    setting of the algorithm. more: see `tandem.tuning.search.find_among`.
     """
-    return _search(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
+    return find_among(rates(algorithm, env, start_lr, end_lr, points, setting), env, **more)
 
 
 def find_optimizer(
@@ -152,7 +152,7 @@ def find_optimizer(
 ) -> Found:
     """Train with each optimizer (None: all that the algorithm knows) and each of `points` learning
     rates, and find the best combination: optimizers can only be compared at their own best learning
-    rates. more: see `find_best`."""
+    rates. more: see `tandem.tuning.search.find_among`."""
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     hints = hints_of(kind.Settings)
     if "optimizer" not in hints:
@@ -168,7 +168,7 @@ def find_optimizer(
             settings = {"optimizer": optimizer, **rate.settings}
             label = f"{optimizer}, {rate.label}"
             candidates.append(Candidate(name, settings, label, optimizer, rate.x, kind))
-    return _search(candidates, env, **more)
+    return find_among(candidates, env, **more)
 
 
 def find_best(
@@ -181,14 +181,9 @@ def find_best(
     """Train with each of several algorithms, and with each combination of the settings in `vary`
     (values by name), and find the best.
 
-    `more`, here and above: steps, of each run (default: a tenth of the algorithm's setting); seeds,
-    their number, counted from `seed` (0); framework, env_kwargs and any setting, as for
-    `tandem.train`; processes, the number of parallel runs (default: the number of cores); out, a
-    new folder for a plot and trials.csv (None: none); begun, a function called with a line that
-    describes the search; told, a function called with each Trial when it is complete.
-
-    Raises the errors of `tandem.train` for invalid settings, before anything runs; WorkerError if
-    processes die too often; NonFiniteError if no trial finished.
+    more: see `tandem.tuning.search.find_among`. Raises the errors of `tandem.train` for invalid
+    settings, before anything runs; WorkerError if processes die too often; NonFiniteError if no
+    trial finished.
     """
     vary = dict(vary or {})
     candidates = []
@@ -198,7 +193,7 @@ def find_best(
             settings = dict(zip(vary, values, strict=True))
             label = _label(name if len(names) > 1 or not settings else "", settings)
             candidates.append(Candidate(name, settings, label, kind=kind))
-    return _search(candidates, env, **more)
+    return find_among(candidates, env, **more)
 
 
 def _label(name: str, settings: JSONDict) -> str:
@@ -268,7 +263,7 @@ def rates(
     return found
 
 
-def _search(
+def find_among(
     candidates: list[Candidate],
     env: EnvLike,
     *,
@@ -282,7 +277,21 @@ def _search(
     told: Callable[[Trial], object] = lambda trial: None,
     **settings: Any,
 ) -> Found:
-    """Run all candidates and find the best. settings: shared by all of them."""
+    """Train all candidates and find the best.
+
+    Args:
+        candidates: Algorithms and settings to compare.
+        env: The environment.
+        steps: Steps of each run. None: a tenth of the algorithm's setting.
+        seeds: Number of seeds of each candidate.
+        seed: The first of them.
+        processes: Number of parallel runs. None: the number of cores.
+        out: A new folder for a plot and trials.csv. None: no files.
+        framework: As for `tandem.train`.
+        begun: Called with a line that describes the search.
+        told: Called with each trial when it is complete.
+        settings: `env_kwargs` and settings that all candidates share, as for `tandem.train`.
+    """
     refuse_own_optimizer(settings)
     folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
@@ -385,7 +394,7 @@ def arguments_of(
         config["network"] = backends.named_network(config["network"], framework)
     source, config["instance"] = brought(env, kwargs)
     config |= {"framework": framework, "env_kwargs": kwargs}
-    chosen = trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
+    chosen = trainer.configured(name, source or env, dict(values), seed=0, out=None, **config)
     return {
         "algorithm": name,
         "env": env,
