@@ -49,7 +49,7 @@ class ActionValues(Categorical):
         action: Array,
         reward: Array,
         discount: Array,
-        after: Array,
+        target_out: Array,
         selector: Array,
         policy: Array = None,
         fraction: Array = None,
@@ -59,9 +59,9 @@ class ActionValues(Categorical):
         Args:
             out: Output for the states, [..., outputs].
             action: Actions taken there, [...].
-            reward: [...].
-            discount: [...].
-            after: Output of a target network for the next states, [..., outputs].
+            reward: r, or the discounted sum of n rewards, [...].
+            discount: gamma ** n, and 0 where the episode terminated, [...].
+            target_out: Output of a target network for the next states, [..., outputs].
             selector: Its argmax is the next action, [..., n].
             policy: Probabilities of the next actions, instead of a selection, [..., n].
             fraction: Fractions of `out`, [..., N], if the network takes them.
@@ -80,11 +80,11 @@ class ActionValues(Categorical):
         each]."""
         return ops.of(out).sum(self.spread(out) * policy[..., None], -2)
 
-    def of_next(self, after: Array, selector: Array, policy: Array = None) -> Array:
-        """Return the outputs for the next states, as in `loss`: [..., each]."""
+    def of_next(self, target_out: Array, selector: Array, policy: Array = None) -> Array:
+        """Return the target network's outputs for the next actions, as in `loss`: [..., each]."""
         if policy is None:
-            return self.of_best(after, selector)
-        return self.under(after, policy)
+            return self.of_best(target_out, selector)
+        return self.under(target_out, policy)
 
     def of_best(self, out: Array, selector: Array) -> Array:
         """Return the output for the choice with the largest selector [..., n]."""
@@ -93,8 +93,8 @@ class ActionValues(Categorical):
 
 @dataclass(frozen=True)
 class ScalarValues(ActionValues):
-    """Expected returns (Mnih et al. 2015): one number per choice. `loss`, of Q-learning,
-    is the Huber loss."""
+    """Expected returns (Mnih et al. 2015): one number per choice. `loss` is the Huber loss
+    of Q-learning."""
 
     def part(self, out: Array) -> Array:
         return out
@@ -105,12 +105,12 @@ class ScalarValues(ActionValues):
         action: Array,
         reward: Array,
         discount: Array,
-        after: Array,
+        target_out: Array,
         selector: Array,
         policy: Array = None,
         fraction: Array = None,
     ) -> tuple[Array, Array]:
-        error = q_learning(out, action, reward, discount, after, selector, policy)
+        error = q_learning(out, action, reward, discount, target_out, selector, policy)
         return huber(error), error
 
 
@@ -130,21 +130,22 @@ class DistributionalValues(ActionValues):
         action: Array,
         reward: Array,
         discount: Array,
-        after: Array,
+        target_out: Array,
         selector: Array,
         policy: Array = None,
         fraction: Array = None,
     ) -> tuple[Array, Array]:
-        now, then = self.of_action(out, action), self.of_next(after, selector, policy)
-        loss = self._td_loss(now, reward[..., None], discount[..., None], then, fraction)
+        of_action, of_next = self.of_action(out, action), self.of_next(target_out, selector, policy)
+        loss = self._td_loss(of_action, reward[..., None], discount[..., None], of_next, fraction)
         return loss, loss  # used as priority, as in Hessel et al. 2018, section 3
 
     @abstractmethod
     def _td_loss(
-        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+        self, out: Array, reward: Array, discount: Array, target_out: Array, fraction: Array
     ) -> Array:
-        """Return the loss [...] of the current output for a choice [..., count], from reward and
-        discount [..., 1], the next output [..., count], and `loss`'s fraction."""
+        """Return the loss [...] of the output for a choice [..., count], from reward and discount
+        [..., 1], the target network's output for the next choice [..., count], and `loss`'s
+        fraction."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class CategoricalValues(DistributionalValues):
 
     def soft_target(
         self,
-        later: Sequence[Array],
+        target_outs: Sequence[Array],
         reward: Array,
         discount: Array,
         cost: Array,
@@ -184,7 +185,7 @@ class CategoricalValues(DistributionalValues):
         2017, eq. 7).
 
         Args:
-            later: Output of each critic for the next states, [B, outputs].
+            target_outs: Output of each critic for the next states, [B, outputs].
             reward: [B].
             discount: [B].
             cost: Temperature times log-probability of each choice there, [B, n].
@@ -195,17 +196,17 @@ class CategoricalValues(DistributionalValues):
             Probabilities [B, count], without gradient.
         """
         xp = ops.of(reward)
-        logits = self.spread(later[0])
+        logits = self.spread(target_outs[0])
         least = self.mean(logits)  # [B, n]
-        for other in map(self.spread, later[1:]):
+        for other in map(self.spread, target_outs[1:]):
             mean = self.mean(other)
             logits = xp.where((mean < least)[..., None], other, logits)
             least = xp.minimum(mean, least)
         probability = xp.exp(xp.log_softmax(logits))
         if policy is not None:
             probability = probability * policy[..., None]
-        after = xp.constant(self.support, reward) - cost[..., None]
-        place = reward[..., None, None] + discount[..., None, None] * after
+        soft = xp.constant(self.support, reward) - cost[..., None]
+        place = reward[..., None, None] + discount[..., None, None] * soft
         flat = (-1, self.n * self.count)
         target = categorical_projection(
             xp.reshape(place, flat), xp.reshape(probability, flat), self.support
@@ -213,13 +214,13 @@ class CategoricalValues(DistributionalValues):
         return xp.stop_gradient(target)
 
     def _td_loss(
-        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+        self, out: Array, reward: Array, discount: Array, target_out: Array, fraction: Array
     ) -> Array:
-        xp, support = ops.of(now), self.support
-        probability = xp.exp(xp.log_softmax(then))
-        place = reward + discount * xp.constant(support, now)
+        xp, support = ops.of(out), self.support
+        probability = xp.exp(xp.log_softmax(target_out))
+        place = reward + discount * xp.constant(support, out)
         target = xp.stop_gradient(categorical_projection(place, probability, support))
-        return cross_entropy(now, target)  # algorithm 1
+        return cross_entropy(out, target)  # algorithm 1
 
 
 @dataclass(frozen=True)
@@ -230,11 +231,11 @@ class RegressedValues(DistributionalValues):
     kappa: float = 1.0
 
     def _td_loss(
-        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+        self, out: Array, reward: Array, discount: Array, target_out: Array, fraction: Array
     ) -> Array:
-        target = ops.of(now).stop_gradient(reward + discount * then)
-        at = fractions(now) if fraction is None else fraction
-        return quantile_huber(now, at, target, self.kappa)
+        target = ops.of(out).stop_gradient(reward + discount * target_out)
+        at = fractions(out) if fraction is None else fraction
+        return quantile_huber(out, at, target, self.kappa)
 
 
 @dataclass(frozen=True)
