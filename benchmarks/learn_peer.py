@@ -1,6 +1,6 @@
-"""`python -m benchmarks.learn_peer`: learning curves of ours and of Stable-Baselines3 with the same
-settings (the zoo's entry), seed by seed, into benchmarks/results/learn_peer.json, learn_peer.md and
-a picture a row.
+"""`python -m benchmarks.learn_peer`: learning curves of ours and of Stable-Baselines3 (its contrib
+package included) with the same settings, those of the zoo's entry, seed by seed, into
+benchmarks/results/learn_peer.json, learn_peer.md and a picture a row.
 
 Every run is a process with one thread; one that is in learn_peer.json is not made again.
 """
@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
@@ -22,14 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import peers
+from benchmarks import peers, tables
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 from tandem import algorithms
 
 RESULTS = ROOT / "benchmarks" / "results"
 RUNS = ROOT / "runs" / "learn_peer"  # while they are made
 LIBRARIES = {"ours": "tandem", "sb3": "Stable-Baselines3"}
-SEEDS = (0, 1, 2)
 LOCK = Lock()  # of the results
 ENGINE = "jax"
 POINTS = 10  # evaluations of a run
@@ -39,15 +39,30 @@ FINAL = 50  # of the last policy, in the end
 
 @dataclass(frozen=True)
 class Compared:
-    """A zoo entry, and how many steps of it are run."""
+    """A zoo entry, how many steps of it are run, and settings that the peer needs."""
 
     name: str
     algorithm: str
     env: str
     steps: int
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def resolved(self) -> Any:
+        """The settings of both."""
+        from tandem.trainer import resolve
+
+        return resolve(self.algorithm, self.env, {"steps": self.steps, **self.settings})[0]
 
 
+UNCLIPPED = {"max_grad_norm": peers.UNCLIPPED}
 ROWS = (
+    Compared("ppo-halfcheetah", "ppo", "HalfCheetah-v5", 1_000_000),
+    Compared("ppo-hopper", "ppo", "Hopper-v5", 1_000_000),
+    Compared("ppo-walker2d", "ppo", "Walker2d-v5", 1_000_000),
+    Compared("trpo-hopper", "trpo", "Hopper-v5", 1_000_000, UNCLIPPED),
+    Compared("trpo-swimmer", "trpo", "Swimmer-v5", 1_000_000, UNCLIPPED),
+    Compared("dqn-cartpole", "dqn", "CartPole-v1", 50_000, {"double": False}),
+    Compared("dqn-lunarlander", "dqn", "LunarLander-v3", 100_000, {"double": False}),
     Compared("ppo-lunarlander", "ppo", "LunarLander-v3", 1_000_000),
     Compared("ppo-lunarlander-continuous", "ppo", "LunarLanderContinuous-v3", 500_000),
     Compared("ppo-bipedalwalker", "ppo", "BipedalWalker-v3", 500_000),
@@ -58,6 +73,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs what is not finished, and writes down what is."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn_peer", description=__doc__)
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS])
+    parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--jobs", type=int, default=1, help="runs side by side, each on one thread")
     parser.add_argument("--one", nargs=2, metavar=("LIBRARY", "SEED"), help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
@@ -68,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     todo = [
         (row, library, seed)
         for row in rows
-        for seed in SEEDS
+        for seed in range(args.seeds)
         for library in LIBRARIES
         if str(seed) not in _known().get(row.name, {}).get(library, {})
     ]
@@ -118,6 +134,7 @@ def _ours(row: Compared, seed: int) -> dict[str, Any]:
         eval_every=row.steps // POINTS,
         eval_episodes=EPISODES,
         final_episodes=FINAL,
+        **row.settings,
     )
     curve = [
         (event.env_steps, event.evaluation.mean)
@@ -133,9 +150,7 @@ def _sb3(row: Compared, seed: int) -> dict[str, Any]:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from tandem.trainer import resolve
-
-    settings = resolve(row.algorithm, row.env, {"steps": row.steps})[0]
+    settings = row.resolved()
     observations, rewards = settings.normalize_observations, settings.normalize_rewards
     plain = replace(settings, normalize_observations=False, normalize_rewards=False)
     envs = peers.environments(row.env, settings.envs, seed)
@@ -188,19 +203,27 @@ def _keep(row: Compared, library: str, seed: int) -> None:
 
 
 def _draw(row: Compared) -> None:
+    """The mean of each library over its seeds, with 95 % intervals of Student's t."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
+    from scipy.stats import t
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     known = _known().get(row.name, {})
     for color, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
-        for number, run in enumerate(known.get(library, {}).values()):
-            axes.plot(*np.transpose(run["curve"]), color=color, label=None if number else title)
-    axes.set_title(
-        f"{algorithms.title(row.algorithm)} {row.env}, the same settings, a line for each seed"
-    )
+        curves = [np.transpose(run["curve"]) for run in known.get(library, {}).values()]
+        if not curves:
+            continue
+        steps = curves[0][0]
+        returns = np.array([np.interp(steps, *curve) for curve in curves])
+        mean, n = returns.mean(0), len(curves)
+        axes.plot(steps, mean, color=color, label=f"{title}, {n} seeds")
+        if n > 1:
+            half = t.ppf(0.975, n - 1) * returns.std(0, ddof=1) / np.sqrt(n)
+            axes.fill_between(steps, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)
+    axes.set_title(f"{algorithms.title(row.algorithm)} {row.env}, the same settings")
     axes.set_xlabel("environment steps")
     axes.set_ylabel(f"mean return of {EPISODES} greedy episodes")
     axes.legend()
@@ -208,31 +231,55 @@ def _draw(row: Compared) -> None:
     plt.close(figure)
 
 
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """The difference of the means with its 95 % interval (Welch 1947): (value, low, high)."""
+    from scipy.stats import ttest_ind
+
+    found = ttest_ind(ours, theirs, equal_var=False)
+    interval = found.confidence_interval(0.95)
+    return float(np.mean(ours) - np.mean(theirs)), float(interval.low), float(interval.high)
+
+
 def _write(rows: dict[str, Any]) -> None:
+    about = {"machine": tables.machine(), "versions": tables.versions()}
     (RESULTS / "learn_peer.json").write_text(
-        json.dumps({"engine": ENGINE, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"engine": ENGINE, **about, "rows": rows}, indent=1) + "\n", encoding="utf-8"
     )
     lines = [
         "# Scores compared with Stable-Baselines3",
         "",
-        f"Mean return of the final policy over {FINAL} greedy episodes for each of the seeds "
-        f"{', '.join(map(str, SEEDS))}. Both libraries use the zoo's settings (`python -m "
-        "benchmarks.learn_peer`).",
+        f"Mean return of the last policy over {FINAL} greedy episodes, a number for each seed, and "
+        "the median seconds of a run on one core. Both libraries use the settings of tandem's zoo; "
+        "DQN is without double targets and TRPO without gradient clipping, as Stable-Baselines3 "
+        "and sb3-contrib have them. The last column is the difference of the means with its 95 % "
+        f"interval (Welch's t). Of {len(rows)} such intervals, one in twenty excludes 0 by "
+        "chance. `python -m benchmarks.learn_peer --seeds 5` makes the table.",
         "",
-        "| row | steps | tandem (jax) | Stable-Baselines3 | curves |",
-        "|---|---|---|---|---|",
+        "| row | steps | tandem (jax) | s | Stable-Baselines3 | s | difference | curves |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in ROWS:
         if row.name not in rows:
             continue
-        cells = [
-            ", ".join(f"{run['last']:.0f}" for _, run in sorted(rows[row.name].get(x, {}).items()))
-            for x in LIBRARIES
+        runs = [
+            [run for _, run in sorted(rows[row.name].get(library, {}).items())]
+            for library in LIBRARIES
         ]
+        scores = [[run["last"] for run in each] for each in runs]
+        cells = [
+            f"{', '.join(f'{x:.0f}' for x in each)} | {np.median([r['seconds'] for r in of]):.0f}"
+            if each
+            else " | "
+            for each, of in zip(scores, runs, strict=True)
+        ]
+        apart = ""
+        if min(map(len, scores)) > 1:
+            value, low, high = difference(*scores)
+            apart = f"{value:+.0f} ({low:+.0f} to {high:+.0f})"
         picture = f"[figure](curves/peer-{row.name}.png)"
         lines.append(
             f"| {algorithms.title(row.algorithm)} {row.env} | {row.steps:,} | {cells[0]} "
-            f"| {cells[1]} | {picture} |"
+            f"| {cells[1]} | {apart} | {picture} |"
         )
     (RESULTS / "learn_peer.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 

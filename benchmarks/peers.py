@@ -47,7 +47,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "normalize_rewards": False,
         "standardize_rewards": False,
         "policy": "gaussian",
-        "log_std": 0.0,
         "optimizer": "adam",
         "noisy": "no",
         "action_noise": "gaussian",
@@ -59,7 +58,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "normalize_rewards": False,
         "standardize_rewards": False,
         "policy": "gaussian",
-        "log_std": 0.0,
         "optimizer": "rmsprop",
         "rms_decay": 0.99,
         "noisy": "no",
@@ -95,6 +93,9 @@ FIXED: dict[str, dict[str, Any]] = {
         "weight_projection": False,
     },
 }
+UNCLIPPED = 1e9  # a norm that no gradient has: their TRPO does not clip
+FIXED["trpo"] = {n: x for n, x in FIXED["a2c"].items() if n != "rms_decay"}
+FIXED["trpo"] |= {"optimizer": "adam", "max_grad_norm": UNCLIPPED}
 FIXED["qrdqn"] = {**FIXED["dqn"], "values": "quantile", "kappa": 1.0}
 # no effect with the fixed values
 PRIORITIES = {"priority_alpha", "priority_beta", "relabel"}
@@ -108,6 +109,7 @@ UNUSED = {
     },
     "ppo": {*CURIOSITY, "rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
     "a2c": {*CURIOSITY, "sequence", "sde_sample_freq"},
+    "trpo": {"sequence", "sde_sample_freq", "rms_decay", "rms_epsilon"},
     "sac": {*PRIORITIES, "sde_sample_freq", "log_std"},
     "tqc": {*PRIORITIES, "sde_sample_freq", "log_std"},
     "crossq": {*PRIORITIES, "sde_sample_freq", "log_std"},
@@ -135,6 +137,17 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "max_grad_norm": "max_grad_norm",
         "normalize_advantage": "normalize_advantage",
         "rms_epsilon": "rms_prop_eps",
+    },
+    "trpo": {
+        "rollout": "n_steps",
+        "gae_lambda": "gae_lambda",
+        "radius": "target_kl",
+        "damping": "cg_damping",
+        "conjugate_steps": "cg_max_steps",
+        "backtracks": "line_search_max_iter",
+        "shrink": "line_search_shrinking_factor",
+        "epochs": "n_critic_updates",
+        "normalize_advantage": "normalize_advantage",
     },
     "ddpg": {
         "buffer_size": "buffer_size",
@@ -171,8 +184,9 @@ NAMES["tqc"] = NAMES["sac"] | {"dropped": "top_quantiles_to_drop_per_net"}
 NAMES["crossq"] = {n: x for n, x in NAMES["sac"].items() if n != "tau"}
 NAMES["crossq"] |= {"policy_delay": "policy_delay"}
 SPECIAL = {
-    "ppo": {"orthogonal", "shared"},
-    "a2c": {"orthogonal", "shared"},
+    "ppo": {"orthogonal", "shared", "log_std"},
+    "a2c": {"orthogonal", "shared", "log_std"},
+    "trpo": {"orthogonal", "shared", "log_std"},
     "dqn": {"epsilon", "learning_starts"},
     "qrdqn": {"epsilon", "learning_starts", "quantiles"},
     "sac": {"learning_starts"},
@@ -182,7 +196,7 @@ SPECIAL = {
     "td3": {"learning_starts", "exploration"},
 }
 CLASSES = {"crossq": "CrossQ"}  # where a class is not its algorithm's name in capitals
-CONTRIB = ("tqc", "crossq", "qrdqn")  # Stable-Baselines3 has them in its contrib package
+CONTRIB = ("tqc", "crossq", "qrdqn", "trpo")  # Stable-Baselines3 has them in its contrib package
 # what a peer does not have
 ABSENT = {
     ("sbx", "dqn"): {"max_grad_norm"},
@@ -214,11 +228,12 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
         "net_arch": list(s.hidden),
         "optimizer_kwargs": {"eps": s.adam_epsilon},
     }
-    if algorithm in ("ppo", "a2c"):
-        policy["ortho_init"] = s.orthogonal
+    if algorithm in ("ppo", "a2c", "trpo"):
+        policy |= {"ortho_init": s.orthogonal, "log_std_init": s.log_std}
         if s.shared:  # their convolutions are, and theirs alone; nothing is hidden behind them
             keywords["policy"], policy["net_arch"] = "CnnPolicy", []
-        keywords["ent_coef"] = s.entropy.start
+        if algorithm != "trpo":
+            keywords["ent_coef"] = s.entropy.start
     else:
         # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw
         # from less than a batch.
