@@ -229,7 +229,9 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
         "optimizer_kwargs": {"eps": s.adam_epsilon},
     }
     if algorithm in ("ppo", "a2c", "trpo"):
-        policy |= {"ortho_init": s.orthogonal, "log_std_init": s.log_std}
+        policy["ortho_init"] = s.orthogonal
+        if s.log_std:
+            policy["log_std_init"] = s.log_std
         if s.shared:  # their convolutions are, and theirs alone; nothing is hidden behind them
             keywords["policy"], policy["net_arch"] = "CnnPolicy", []
         if algorithm != "trpo":

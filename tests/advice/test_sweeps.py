@@ -120,7 +120,9 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
     advice = advised("search.py:find_among", searched, search.find_best, [])
     searched(search.find_best, json.loads(advice.fix.removeprefix("give ").rstrip(".")))
     of = partial(searched, search.find_lr, "dqn")
-    assert advised("search.py:find_among 2", of, learning_rate=0.1).fix == "leave learning_rate out."
+    assert (
+        advised("search.py:find_among 2", of, learning_rate=0.1).fix == "leave learning_rate out."
+    )
     of()
     of = partial(searched, search.find_optimizer, "dqn")
     of(optimizers=[advised("find_optimizer 2", of, optimizers=["adm"]).quoted()])
