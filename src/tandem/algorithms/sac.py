@@ -195,7 +195,7 @@ class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
             return b.reward
         xp, discount = ops.of(b.reward), b.extra["between_discount"]
         now, _ = self.views(b)
-        obs, noise = tree_map(
+        obs, noise = tree_map(  # see `loss_noise`
             lambda x: xp.reshape(x, (-1, *x.shape[2:])), (b.extra["between"], b.noise[2:])
         )
         entropy = xp.reshape(self.entropy(now, obs, *noise), discount.shape)

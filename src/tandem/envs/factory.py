@@ -83,7 +83,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             ("mpe/simple_spread_v3") become a `Team`, and a two-player turn-based game
             ("classic/tictactoe_v3") becomes `Versus` against a random player. Functional JAX
             environments are given by id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an
-            object (`tandem.functional`).
+            object (`tandem.functional`). A `Wrapped` id gets its wrappers.
         kwargs: Arguments for an id or a callable, such as render_mode. Those of an Atari game can
             include the fields of `atari.Preprocessing`.
 

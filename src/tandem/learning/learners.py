@@ -246,10 +246,10 @@ class ReplayLearner(Learner):
         learning starts."""
         lead = trajectory.reward.shape
         extra = trajectory.extra | self.algorithm.remembered(trajectory, self._networks)
+        # the random actor provides no recurrent states
         blank = {
             n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in extra
         }
-        # the random actor provides no recurrent states
         self.sampler.add(trajectory._replace(extra=extra | blank))
         for statistics in (self._observations, self._rewards):
             if statistics:
@@ -312,7 +312,8 @@ class ReplayLearner(Learner):
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """Return the transitions of rows `ids` [k, B], or the sequences that start there,
         [k, S, L, ...]. Sequences have "start", which marks resets of the recurrent state, and the
-        recurrent states before their first steps."""
+        recurrent states before their first steps. Losses are averaged over all of their rows,
+        also over the few of weight 0 that only reset an environment."""
         if not self.algorithm.sequence:
             batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
             if self._between:
