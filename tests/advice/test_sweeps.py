@@ -120,9 +120,8 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
     advice = advised("search.py:find_among", searched, search.find_best, [])
     searched(search.find_best, json.loads(advice.fix.removeprefix("give ").rstrip(".")))
     of = partial(searched, search.find_lr, "dqn")
-    assert (
-        advised("search.py:find_among 2", of, learning_rate=0.1).fix == "leave learning_rate out."
-    )
+    advice = advised("search.py:find_among 2", of, learning_rate=0.1)
+    assert advice.fix == "leave learning_rate out."
     of()
     of = partial(searched, search.find_optimizer, "dqn")
     of(optimizers=[advised("find_optimizer 2", of, optimizers=["adm"]).quoted()])
@@ -133,8 +132,7 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
         partial(tandem.sweep, "dqn", optimizer=mine),
         partial(search.find_optimizer, "dqn", optimizers=[mine]),
     ):
-        advice = advised("refuse_own_optimizer", call, "CartPole-v1")
-        assert advice.fix.startswith("leave optimizer out")
+        assert "leave optimizer out" in advised("refuse_own_optimizer", call, "CartPole-v1").fix
     lost = SimpleNamespace(score=float("nan"), fault="the loss was not finite")
     advice = advised("search.py:_conclude", search._conclude, [lost], None, "title")
     assert advice.fix == "lower the learning rates; leave --eval-episodes out."
