@@ -283,7 +283,7 @@ MATH: dict[str, Call] = {
         for at, n in enumerate(("mean", "variance"))
     },
     **_of_values(),
-    "ImplicitValues.entering": lambda f, i: IMPLICIT.entering({"a": i["x"]})["fractions"],
+    "ImplicitValues.network_input": lambda f, i: IMPLICIT.network_input({"a": i["x"]})["fractions"],
     "ImplicitValues.of": lambda f, i: IMPLICIT.of(lambda x: x["obs"], i["x"]),
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
     "TanhGaussian.log_std": on(TANH.log_std, "y"),

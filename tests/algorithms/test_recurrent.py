@@ -301,7 +301,7 @@ def test_bodies_of_ones_own_get_memories_and_fractions(engine: Any) -> None:
                 x["start"] = batch.extra["start"][0].reshape(8)[:count]
                 x["state"] = batch.extra["actor_state"][0]
             else:
-                x = algorithm.values.entering(batch.obs[0][: count - 1])
+                x = algorithm.values.network_input(batch.obs[0][: count - 1])
             out = network.predict(x)
             same = Twin(network.plan, weights) if network.plan else network.frozen(weights)
             assert out.shape == (count - (name == "dqn"), *shape), out.shape

@@ -158,7 +158,7 @@ def test_onnx_remembers_what_the_agent_remembers(made, tmp_path) -> None:
 def said(made: Agent, obs: Any) -> Any:
     """What an agent's network puts out."""
     policy = made.algorithm.distribution(made.settings, made.action)
-    return next(iter(made.networks.values()))(policy.entering(obs))
+    return next(iter(made.networks.values()))(policy.network_input(obs))
 
 
 def drawn(rng: np.random.Generator, leaf: Leaf, rows: int) -> Any:
@@ -443,7 +443,7 @@ def test_the_directions_of_an_npz_rebuild_the_network(made, tmp_path) -> None:
     exec(done.how, scope)
     obs = observed(made, sampled(made, np.random.default_rng(6), 5))
     policy = made.algorithm.distribution(made.settings, made.action)
-    found = scope["network"](policy.entering(obs))
+    found = scope["network"](policy.network_input(obs))
     np.testing.assert_allclose(found, said(made, obs), rtol=1e-5, atol=1e-6)
     assert "import torch" not in done.how and len(done.how.splitlines()) < 30
 
