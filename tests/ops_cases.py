@@ -167,7 +167,7 @@ def _solution(f: Any, i: dict[str, Any]) -> Any:
 def _acting(name: str, d: Any) -> dict[str, Call]:
     """What a distribution makes of a network, which is the identity here."""
     of = lambda f, i: d.of(lambda y: y, i["y"])  # noqa: E731
-    return {f"{name}.entering": on(d.entering, "y"), f"{name}.of": of}
+    return {f"{name}.network_input": on(d.network_input, "y"), f"{name}.of": of}
 
 
 def _of_policies() -> dict[str, Call]:
