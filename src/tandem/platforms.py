@@ -262,7 +262,7 @@ def lock(file: IO[Any]) -> bool:
     """Lock an open file until it is closed or its process ends. Return False if another process
     holds the lock. Does nothing if the system or the disk does not support locks."""
     try:
-        import fcntl
+        import fcntl  # not on Windows
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (ImportError, OSError) as error:
@@ -277,7 +277,7 @@ def is_held(path: Path) -> bool:
     """True if a process has locked this file."""
     if not HOLDS:
         return False
-    import fcntl
+    import fcntl  # not on Windows
 
     try:
         with open(path, "rb") as file:

@@ -513,7 +513,7 @@ def evaluate(
 def draw(run: Session) -> None:
     """Write curve.png and an animation of the best agent. Notes explain what could not be drawn."""
     assert run.folder is not None
-    from tandem.reports.animation import film
+    from tandem.reports.animation import film  # imports Gymnasium
 
     with attempt("no curve"):
         curve([run.folder], run.folder / "curve.png")

@@ -59,7 +59,7 @@ def seen(observation: Spec) -> Leaf:
 
 def space(inputs: Any) -> Any:
     """Return the Gymnasium space of a network's input, for custom feature extractors."""
-    from gymnasium import spaces
+    from gymnasium import spaces  # here: see `spaces.gymnasium_space`
 
     if isinstance(inputs, dict):
         return spaces.Dict({k: space(v) for k, v in inputs.items()})

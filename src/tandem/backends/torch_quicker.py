@@ -67,7 +67,7 @@ def _linear() -> torch._ops.OpOverload:
     """Return x W^T by oneDNN as an operation that the compiler does not change. For torch's own it
     expects constant weights."""
     # imports torch's compiler, which takes a second
-    from torch._inductor.ir import FixedLayout, TensorBox
+    from torch._inductor.ir import FixedLayout, TensorBox  # here and below: slow to import
     from torch._inductor.lowering import lowerings
     from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
 

@@ -196,7 +196,7 @@ def _overview() -> str:
 def _in_flags(error: TandemError, words: Sequence[str]) -> str:
     """Return the message with its fix for the command line: settings become flags, and a call that
     loads an agent becomes the command of these `words` with the missing flag."""
-    from tandem import algorithms, trainer
+    from tandem import algorithms, trainer  # slow to import: only on errors
     from tandem.settings import flag, hints_of
 
     names = {n for kind in algorithms.built_in().values() for n in hints_of(kind.Settings)}

@@ -51,7 +51,7 @@ def make_parser() -> Parser:
 
 def all_commands() -> argparse.ArgumentParser:
     """Return a parser of all commands; those that train accept the settings of every algorithm."""
-    from tandem.cli import COMMANDS
+    from tandem.cli import COMMANDS  # circular import
 
     names = [n for n in algorithms.names() if plugins.attempt(partial(own.checked, n)) is None]
     settings: list[argparse.Action] = []

@@ -39,7 +39,7 @@ def table(
 ) -> None:
     """Print rows in columns, as wide as the terminal; longer cells are wrapped. header: names of
     the columns. widths: minimum widths of the first columns, to align several tables."""
-    from tandem.terminal import columns
+    from tandem.terminal import columns  # imports Rich
 
     screen = console()
     if not screen.is_terminal and "COLUMNS" not in os.environ:

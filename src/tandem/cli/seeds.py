@@ -53,7 +53,7 @@ class SeedWorker:
 
     def train(self, words: list[str], log: Path) -> int:
         """Train a run and return the exit code; the log receives the command's stderr."""
-        from tandem.cli import main
+        from tandem.cli import main  # circular import
 
         os.chdir(self._here)  # an environment may have changed directory
         with log.open("ab") as file, open(os.devnull, "wb") as nowhere:
@@ -156,7 +156,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Resume those of several runs that are incomplete. Return the exit code."""
-    from tandem.cli.train import MAY_CHANGE, arguments
+    from tandem.cli.train import MAY_CHANGE, arguments  # circular import
 
     _lock = locked(parent, "the training of several seeds")
     command, more = seeds_command.read(parent), without(words, {"--resume": 1, "--out": 1})

@@ -59,7 +59,7 @@ class SeedsCommand:
     def _signed(self, theirs: str | None) -> JSONDict:
         """Return the names of the command, the command, and the text of the copied settings file.
         theirs: the only class that may be imported."""
-        from tandem.cli.train import make_parser, settings_flags
+        from tandem.cli.train import make_parser, settings_flags  # circular import
 
         # parsing --import would import the module
         words, parser = without(self.words, {"--import": 1}), make_parser()
@@ -127,7 +127,7 @@ class SeedsCommand:
 
 def own_class(words: list[str]) -> str | None:
     """Return the algorithm of a command if it is module:Class, else None."""
-    from tandem.cli.train import make_parser
+    from tandem.cli.train import make_parser  # circular import
 
     return next(filter(algorithms.is_class, make_parser().algorithms(words)), None)
 

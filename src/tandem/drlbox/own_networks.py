@@ -44,7 +44,7 @@ def whole(network: Any) -> Any:
             network.inputs[0], sys.modules["keras"].layers.Concatenate()(outputs)
         )
     if hasattr(network, "parameters"):
-        from tandem.networks.torch_bodies import Joined
+        from tandem.networks.torch_bodies import Joined  # imports torch
 
         return Joined(network)
     raise _unfit("model_maker", f"a {type(network).__name__}", "a Keras model or a torch module")
@@ -77,7 +77,7 @@ def read_whole(path: str, custom: dict[str, Any] | None) -> Any:
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """Return the model as a function with NumPy inputs and outputs."""
-    from tandem.backends.keras_frozen import FrozenModel
+    from tandem.backends.keras_frozen import FrozenModel  # imports Keras
 
     return FrozenModel(model, [v.numpy() for v in model.variables])
 

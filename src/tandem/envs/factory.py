@@ -106,7 +106,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
         return functions.view(env, kwargs)
     if atari.is_atari(env):
         return guarded(env, lambda: atari.make(env, kwargs))
-    from tandem.envs import pettingzoo, versus
+    from tandem.envs import pettingzoo, versus  # import Gymnasium
     from tandem.envs import team as teams
 
     if isinstance(env, str) and env.partition("/")[0] in teams.FAMILIES:
@@ -191,7 +191,7 @@ def spaces_of(
     environment of a vector. The environment is created for this, unless it is given as `made`,
     which stays open. Action masks in its info are part of the observation space, see
     `envs.action_masks`. Raises SpaceError if a space is missing."""
-    from tandem.envs.adapted import adapted
+    from tandem.envs.adapted import adapted  # imports Gymnasium
 
     source = None
     if brings_vector(env):
@@ -414,7 +414,7 @@ def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
             "give envs=1, or what creates a new one: the class, as in tandem.train(…, "
             f"{type(one.unwrapped).__name__}), a function, or an id.",
         )
-    from tandem.envs.adapted import adapted
+    from tandem.envs.adapted import adapted  # imports Gymnasium
 
     with opening(episode_seed(seed, first, 0)):
         return Stepped(environment_name(env), adapted(envs), seed, first=first)

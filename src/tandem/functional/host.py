@@ -32,7 +32,7 @@ def prepare() -> None:
         os.environ.setdefault("PJRT_NPROC", "1")
     if is_first:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    import jax
+    import jax  # environments of other kinds do not need it
 
     if is_first:  # dispatching a step to another thread takes longer than the step
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -45,7 +45,7 @@ def prepare() -> None:
 def processor() -> AbstractContextManager[object]:
     """Return a context manager in which JAX computes on the CPU. Raises EngineError if JAX is
     configured without a CPU device."""
-    import jax
+    import jax  # environments of other kinds do not need it
 
     try:
         return jax.default_device(jax.devices("cpu")[0])

@@ -35,7 +35,7 @@ POINTS = 200  # on the common grid to which runs are interpolated
 def _on_white() -> Iterator[None]:
     """Draw in Matplotlib's default style, regardless of the program's: dark text on white is
     readable on dark pages, too."""
-    from matplotlib import style
+    from matplotlib import style  # here and below: Matplotlib is slow to import
 
     with style.context("default"):
         yield

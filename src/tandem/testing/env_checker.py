@@ -67,7 +67,7 @@ def check(
     steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
     source, made = brought(env, kwargs)
     if source is not None:
-        from tandem.testing.vector_checker import check_vector
+        from tandem.testing.vector_checker import check_vector  # circular import
 
         yield from check_vector(source, steps, seed, kwargs)
         return

@@ -40,7 +40,7 @@ SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from
 def optuna() -> Any:
     """Import Optuna and return it. Raises EngineError if it is not installed."""
     with needs("Optuna", "to propose settings", "pip install 'tandem-rl[sweep]'"):
-        import optuna
+        import optuna  # an optional package
     return optuna
 
 

@@ -48,7 +48,7 @@ def library() -> ModuleType:
             "pip install 'tandem-rl[ray]'",
         )
     _be_quiet()
-    import ray
+    import ray  # an optional package
 
     return ray
 
