@@ -37,10 +37,11 @@ class Batch(NamedTuple):
     obs: Tree  # raw observations; normalization is a layer of the network
     action: Array
     reward: Array = ()  # [B]  undiscounted, or the discounted n-step sum
-    # [B]  gamma ** n, or 0 if the episode terminated (not if it was truncated)
+    # [B]  gamma ** n, or 0 if the episode terminated (not if it was truncated); n is smaller where
+    # an episode, a sequence or the buffer ends
     discount: Array = ()
-    # the observation n steps later; the true last observation of a truncated episode and, for
-    # algorithms outside tandem, also of a terminated one
+    # the observation n steps later; the true last observation of a truncated episode; of a
+    # terminated one with hindsight and for custom algorithms
     next_obs: Tree = ()
     weight: Array = ()  # [B]  importance weights or masks; () means all 1
     noise: Tree = ()  # random numbers for the losses, sampled beforehand

@@ -256,7 +256,7 @@ class Algorithm(ABC):
     backend: Backend
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
-    preparing: tuple[str, ...] = ()  # the roles that `prepare` uses
+    preparing: tuple[str, ...] = ()  # the roles that `prepare` or `remembered` uses
     # the roles in `preparing` whose input is computed by `prepare`, not the raw observations
     apart: tuple[str, ...] = ()
     sequence = 0  # steps per row of prepared or replayed data; 0: each row is one step

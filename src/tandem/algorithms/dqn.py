@@ -189,8 +189,8 @@ class DQNSettings(recurrent_replay.TransitionSettings):
 
 
 class DQN(recurrent_replay.RecurrentReplayAlgorithm):
-    """Deep Q-learning. `loss` computes the targets; the distributions in `math.action_values`
-    compare them with the network's output."""
+    """Deep Q-learning. `loss` gathers what the targets need; the values in `math.action_values`
+    compute them and compare them with the network's output."""
 
     Settings = DQNSettings
     needs = "transitions"
@@ -263,8 +263,8 @@ class DQN(recurrent_replay.RecurrentReplayAlgorithm):
         """Return the loss and "error" of each row, [B]. With scalar values error = y - Q(s, a) for
         y = r + discount * Q_target(s', a'), and the loss is error^2 / 2, or |error| - 1/2 beyond 1
         (Huber). No gradient flows into y. `discount` is gamma ** n, or 0 after a termination
-        (`types.Batch`); `minimize` averages over rows, times importance weights. a' is the best
-        action by Q with `double` (van Hasselt et al. 2016, eq. 4), else by Q_target. Losses of
+        (`types.Batch`); `minimize` averages over the B rows, times importance weights. a' is the
+        best action by Q with `double` (van Hasselt et al. 2016, eq. 4), else by Q_target. Losses of
         distributions: `cross_entropy` and `quantile_huber` in `math.value_distributions`."""
         values, s = self.values, self.settings
         now, next_ = self.views(b)  # networks at the states, and at the next states

@@ -148,8 +148,8 @@ class JointSettings(OnPolicySettings):
 
 
 class OnPolicy(base.Algorithm):
-    """Separate actor and critic networks for discrete, multi-discrete and continuous actions; or,
-    with `settings.shared`, one network, "actor", whose last output is the value. With
+    """Separate actor and critic networks for all action spaces that can be sampled; or, with
+    `settings.shared`, one network, "actor", whose last output is the value. With
     `settings.recurrent` both are recurrent, and `update` receives sequences [S, L, ...], which
     `steps` converts to rows."""
 
@@ -295,8 +295,8 @@ class OnPolicy(base.Algorithm):
         return masked(out[..., :-1], obs, self.action), out[..., -1]
 
     def standardize_advantages(self, b: Batch) -> Batch:
-        """Return the batch for the losses: with `normalize_advantage`, advantages are
-        standardized."""
+        """Return the batch for the losses: with `normalize_advantage`, advantages have mean 0 and
+        standard deviation 1 over its valid rows."""
         if not self.settings.normalize_advantage:
             return b
         advantage = standardize(b.extra["advantage"], self.advantage_weight(b))

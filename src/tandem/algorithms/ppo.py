@@ -1,5 +1,5 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347) with the clipped surrogate,
-for discrete, multi-discrete and continuous actions. Details mostly as in "The 37
+for discrete and continuous actions and combinations of them. Details mostly as in "The 37
 implementation details of PPO" (Huang et al. 2022)."""
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ class PPO(OnPolicy):
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return the negative of eq. 9 of the paper, [rows]:
         value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H, where ratio
-        is the new probability of the action divided by the old one, and R is GAE's A + V. In the
-        loss, A is standardized over the minibatch (`standardize_advantages`)."""
+        is the new probability of the action divided by the old one, and R is GAE's A + V(old).
+        In the loss, A is standardized over the minibatch (`standardize_advantages`)."""
         out, value = self.outputs(b)
         objective, kl, entropy = self.policy_terms(out, b)
         value_loss = self.value_loss(value, b.extra)

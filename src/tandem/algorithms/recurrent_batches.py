@@ -1,5 +1,6 @@
-"""Conversion of rollouts to sequences for recurrent networks (see networks/recurrent.py), and of
-sequences to the steps of a batch."""
+"""Recurrent networks (networks/recurrent.py) over the rows of rollouts, and conversion of rollouts
+to sequences (`on_policy.py`, `pqn.py`, `on_sequences.py`) and of sequences to the steps of a batch.
+Replayed sequences are in `recurrent_replay.py` and `ReplayLearner._batch`."""
 
 from __future__ import annotations
 

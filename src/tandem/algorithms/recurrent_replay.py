@@ -133,8 +133,8 @@ class Memoryless:
 
 class Unrolled:
     """Recurrent networks unrolled over the sequences of a batch, time first. `ReplayLearner._batch`
-    provides the first states and the flags `start`. The states stored with random steps, before
-    `learning_starts`, are zero.
+    provides the first states and the flags `start`. The acting network's states at the random
+    steps before `learning_starts` are stored as zero.
 
     `now` returns the output at each step, from the recurrent state after the previous steps. `next`
     returns the output at the observation that follows, one step further. The states of `now` are

@@ -106,8 +106,8 @@ class SACSettings(critics.CriticSettings, TargetSettings, SoftSettings):
 
 class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
     """What SAC, its variant for discrete actions, TQC and CrossQ share: networks, temperature, soft
-    rewards and the order of updates: critics, policy, targets, temperature. Each class has its own
-    `critic_loss` and `actor_loss`. All losses are averaged over the batch, times importance
+    rewards and the order of updates: critics, policy, temperature, targets. Each class has its own
+    `critic_loss` and `actor_loss`. All losses are averaged over the B rows, times importance
     weights."""
 
     needs = "transitions"
@@ -230,7 +230,7 @@ class SoftActorCritic(recurrent_replay.RecurrentReplayAlgorithm):
 
     def alpha_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return log alpha * (H - target_entropy), [B]: eq. 18 with log alpha in place of alpha, as
-        is usual. H is the "entropy" that `actor_loss` returned."""
+        is usual. H is the "entropy" that `actor_loss` returned, without gradient."""
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:

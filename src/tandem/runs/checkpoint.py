@@ -1,8 +1,8 @@
 """Checkpoints: a zip of JSON and safetensors (earlier versions also wrote folders). Files are
 written under a temporary name, flushed and renamed: after a kill or on a full disk, the last good
-one remains. Reading a checkpoint runs no code. Runs write through `observers.Checkpoints`, agents
-through `agents.agent_checkpoint`, and while they train through `rotation` and
-`background_writer`."""
+one remains. Reading a checkpoint runs no code. Runs write through `observers.Checkpoints`; agents
+through `agents.agent_checkpoint`, and in `train` through `rotation` and `background_writer`;
+cluster agents write their own (`cluster/`)."""
 
 from __future__ import annotations
 
