@@ -276,7 +276,8 @@ def _write(rows: dict[str, Any]) -> None:
         if min(map(len, scores)) > 1:
             value, low, high = difference(*scores)
             apart = f"{value:+.0f} ({low:+.0f} to {high:+.0f})"
-        picture = f"[figure](curves/peer-{row.name}.png)"
+        curve = f"curves/peer-{row.name}.png"
+        picture = f"[figure]({curve})" if (RESULTS / curve).is_file() else ""
         lines.append(
             f"| {algorithms.title(row.algorithm)} {row.env} | {row.steps:,} | {cells[0]} "
             f"| {cells[1]} | {apart} | {picture} |"
