@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import peers, tables
+from benchmarks.learn_page import STUDENT
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 from tandem import algorithms
 
@@ -198,7 +199,8 @@ def _keep(row: Compared, library: str, seed: int) -> None:
     with LOCK:
         rows = _known()
         runs = rows.setdefault(row.name, {}).setdefault(library, {})
-        runs[str(seed)] = found | {"commit": commit()[:10]}
+        about = {"machine": tables.machine(), "versions": tables.versions()}
+        runs[str(seed)] = found | {"commit": commit()[:10], **about}
         _write({x.name: rows[x.name] for x in ROWS if x.name in rows})
 
 
@@ -208,7 +210,6 @@ def _draw(row: Compared) -> None:
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
-    from scipy.stats import t
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     known = _known().get(row.name, {})
@@ -221,7 +222,7 @@ def _draw(row: Compared) -> None:
         mean, n = returns.mean(0), len(curves)
         axes.plot(steps, mean, color=color, label=f"{title}, {n} seeds")
         if n > 1:
-            half = t.ppf(0.975, n - 1) * returns.std(0, ddof=1) / np.sqrt(n)
+            half = STUDENT[n - 1] * returns.std(0, ddof=1) / np.sqrt(n)
             axes.fill_between(steps, mean - half, mean + half, color=color, alpha=0.2, linewidth=0)
     axes.set_title(f"{algorithms.title(row.algorithm)} {row.env}, the same settings")
     axes.set_xlabel("environment steps")
@@ -241,9 +242,8 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, f
 
 
 def _write(rows: dict[str, Any]) -> None:
-    about = {"machine": tables.machine(), "versions": tables.versions()}
     (RESULTS / "learn_peer.json").write_text(
-        json.dumps({"engine": ENGINE, **about, "rows": rows}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({"engine": ENGINE, "rows": rows}, indent=1) + "\n", encoding="utf-8"
     )
     lines = [
         "# Scores compared with Stable-Baselines3",

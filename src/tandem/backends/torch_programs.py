@@ -140,7 +140,8 @@ class ProgramSource:
 
     def _compiled(self, file: Path) -> Program:
         # imports torch's compiler, which takes a second
-        from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir  # slow
+        # here and below: slow to import
+        from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
         later = " (cached for later runs)" if self.place is not None else ""
         _log(f"Compiling updates, which takes 10 to 40 seconds{later}.")
@@ -161,7 +162,7 @@ class ProgramSource:
 
     def _write(self, step: GraphModule, file: Path) -> None:
         # as above
-        from torch._inductor import aot_compile  # slow to import
+        from torch._inductor import aot_compile
 
         whole = make_fx(partial(self._in_turn, step), tracing_mode="fake")(*self.inputs)
         options = {"aot_inductor.output_path": str(file)}
@@ -169,7 +170,7 @@ class ProgramSource:
 
     def _in_turn(self, step: GraphModule, *xs: Array) -> list[Array]:
         # not in every torch version: see `_compiled_or_not`
-        from torch._higher_order_ops.scan import scan_op  # slow to import
+        from torch._higher_order_ops.scan import scan_op
 
         n, m = self.state, self.state + self.own
         first, own, common = list(xs[:n]), list(xs[n:m]), xs[m:]
