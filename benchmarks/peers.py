@@ -93,9 +93,8 @@ FIXED: dict[str, dict[str, Any]] = {
         "weight_projection": False,
     },
 }
-UNCLIPPED = 1e9  # a norm that no gradient has: their TRPO does not clip
 FIXED["trpo"] = {n: x for n, x in FIXED["a2c"].items() if n != "rms_decay"}
-FIXED["trpo"] |= {"optimizer": "adam", "max_grad_norm": UNCLIPPED}
+FIXED["trpo"] |= {"optimizer": "adam", "max_grad_norm": 0.0}
 FIXED["qrdqn"] = {**FIXED["dqn"], "values": "quantile", "kappa": 1.0}
 # no effect with the fixed values
 PRIORITIES = {"priority_alpha", "priority_beta", "relabel"}

@@ -20,7 +20,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
     "acer": {"average_tau": 7, "truncation": -1, "kl": -1},
     "nstep_q": {"target_updates": 0},
     "dqn": {"max_grad_norm": -1, "epsilon": ["1:-0.5", 2], "priority_beta": -3},
-    "ppo": {"max_grad_norm": 0, "clip": "0.2:-0.1"},
+    "ppo": {"max_grad_norm": -1, "clip": "0.2:-0.1"},
     "trpo": dict(radius=-1, damping=-1, conjugate_steps=0, backtracks=0, shrink=2),
     "sac": {"temperature": -0.1, "initial_temperature": 0},
 }

@@ -345,6 +345,8 @@ class Algorithm(ABC):
         """Return the values [K] of these settings, schedules or constants, at each update of a
         call, with warmup applied to learning rates."""
         values = {n: getattr(self.settings, n) for n in names}
+        if values.get("max_grad_norm") == 0:
+            values["max_grad_norm"] = np.inf
         count = len(call.progress)
         scheduled = {
             n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)
@@ -353,8 +355,11 @@ class Algorithm(ABC):
         if warmup := self.settings.learning_rate_warmup:
             updates = call.updates + 1 + np.arange(count, dtype=np.int32)
             risen = updates.clip(0, warmup) / np.float32(warmup)
-            rates = [n for n in names if n.endswith("learning_rate")]
-            scheduled |= {n: (scheduled[n] * risen).astype(np.float32) for n in rates}
+            scheduled |= {
+                n: (x * risen).astype(np.float32)
+                for n, x in scheduled.items()
+                if n.endswith("learning_rate")
+            }
         return scheduled
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:

@@ -178,7 +178,7 @@ class DQNSettings(recurrent_replay.TransitionSettings):
     )
     n_step: int = base.n_step(ATARI)
     max_grad_norm: float = setting(
-        10.0, "clip gradients to this global norm", SB3, above=0, fix="try 0.5."
+        10.0, "clip gradients to this global norm; 0: no clipping", SB3, minimum=0, fix="try 0.5."
     )
 
     def settled(self, given: Iterable[str]) -> DQNSettings:

@@ -63,7 +63,11 @@ class MADDPGSettings(PrioritySettings, base.ReplaySettings):
         1e-3, "weight of the mean square of the actors' raw outputs", "released code", minimum=0
     )
     max_grad_norm: float = setting(
-        0.5, "clip gradients to this global norm", "released code", above=0, fix="try 0.5."
+        0.5,
+        "clip gradients to this global norm; 0: no clipping",
+        "released code",
+        minimum=0,
+        fix="try 0.5.",
     )
     share: bool = setting(
         False,

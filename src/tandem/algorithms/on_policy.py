@@ -48,9 +48,9 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
 
     max_grad_norm: float = setting(
         0.5,
-        "clip gradients to this global norm",
+        "clip gradients to this global norm; 0: no clipping",
         DETAILS + ", detail 11",
-        above=0,
+        minimum=0,
         fix="try 0.5.",
         search=Search(0.3, 2.0),
     )

@@ -56,7 +56,7 @@ class SequenceSettings(NormalizedSettings, base.Settings):
         "mean", "how the losses of a batch's steps are reduced to one value"
     )
     max_grad_norm: float = setting(
-        0.5, "clip gradients to this global norm", above=0, fix="try 0.5."
+        0.5, "clip gradients to this global norm; 0: no clipping", minimum=0, fix="try 0.5."
     )
     adam_epsilon: float = setting(
         1e-5,

@@ -17,7 +17,7 @@ from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Backend, Region
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.defaults import Source
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -34,6 +34,7 @@ class TRPOSettings(OnPolicySettings):
     learning_rate: Schedule = default(
         Schedule(1e-3), SB3, help="learning rate of the critic; accepts a schedule"
     )
+    max_grad_norm: float = default(0.0, SB3, search=Search(choices=(0.0, 0.5)))
     gae_lambda: float = default(0.95, SB3)
     radius: Schedule = setting(
         Schedule(0.01), "maximum mean KL per policy step; accepts a schedule", PAPER, minimum=0
@@ -144,17 +145,25 @@ class TRPO(OnPolicy):
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
         metrics = dict[str, Array]()
         if not self.settings.batch_size:  # then the first update includes the policy
-            names, whole = ("improvement", "divergence"), self.standardize_advantages(b)
-            metrics = self.backend.cond(s["policy"], lambda: self.policy_step(whole), names)
-        rate, clip = s["learning_rate"], s["max_grad_norm"]
+            whole = self.standardize_advantages(b)
+            metrics = self.backend.cond(
+                s["policy"], lambda: self.policy_step(whole), ("improvement", "divergence")
+            )
         value_loss, _ = self.backend.minimize(
-            self.critic_optimizer, self.value_loss, b, rate, clip, rows
+            self.critic_optimizer,
+            self.value_loss,
+            b,
+            s["learning_rate"],
+            s["max_grad_norm"],
+            rows,
         )
         return Update({"value_loss": value_loss, **metrics})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        first = (np.arange(len(call.progress)) == 0).astype(np.float32)
-        return {"policy": first, **self.scheduled(call, "learning_rate", "radius", "max_grad_norm")}
+        return {
+            "policy": (np.arange(len(call.progress)) == 0).astype(np.float32),
+            **self.scheduled(call, "learning_rate", "radius", "max_grad_norm"),
+        }
 
     def behavior_outputs(self, out: Array, action: Array) -> dict[str, Array]:
         return {**super().behavior_outputs(out, action), "policy": out}

@@ -73,7 +73,11 @@ class VDNSettings(recurrent_replay.RecurrentReplaySettings, PrioritySettings, ba
         True, "one network for all agents (agent identity as input)", PAPER + ".2"
     )
     max_grad_norm: float = setting(
-        10.0, "clip gradients to this global norm", PYMARL, above=0, fix="try 0.5."
+        10.0,
+        "clip gradients to this global norm; 0: no clipping",
+        PYMARL,
+        minimum=0,
+        fix="try 0.5.",
     )
 
 
