@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from math import sqrt
 from statistics import mean, stdev
 
-from benchmarks import tables
+from benchmarks import normalized, tables
 from benchmarks.learn_rows import ROWS, SOURCES, Learned
 from benchmarks.learn_tables import Line, read
 from benchmarks.measure import ROOT
@@ -45,6 +45,18 @@ training, for seeds trained since 27 November 2026. `python -m benchmarks.learn_
 page.
 """
 
+NORMALIZED = """
+## Algorithms across tasks
+
+Interquartile means of the last policies over the tasks that all algorithms of a panel share, at
+equal steps, with 95 % stratified bootstrap intervals over seeds. 0 is the return of random actions
+and 1 the best published one of [references.toml](../../benchmarks/references.toml). Overlapping
+intervals do not order algorithms.
+
+![Normalized scores](../../benchmarks/results/curves/normalized.png)
+
+{table}"""
+
 BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
 OVER_CURVES = """\
 Curves show the interquartile mean of the seeds' evaluations with a 95 % band. Below each: the mean
@@ -52,24 +64,53 @@ score of the best checkpoints in 200 episodes with half of its 95 % interval ove
 of the last checkpoints, and the command that trains them. [Scores](../results/scores.md) compares
 all algorithms by environment.
 """
+FRONT = (  # rows of the README's table
+    "ppo-halfcheetah-jax",
+    "ppo-hopper-jax",
+    "trpo-walker2d-jax",
+    "trpo-swimmer-jax",
+    "sac-halfcheetah-jax",
+    "tqc-halfcheetah-jax",
+    "crossq-walker2d-jax",
+    "rainbow-lunarlander-jax",
+)
+BEGIN_FRONT, END_FRONT = "<!-- scores: written by benchmarks/learn_page.py -->\n", "<!-- end -->\n"
 LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
 
 
 def main() -> int:
     """Writes the pages."""
     lines = read(RESULTS / "learn.csv")
+    if found := normalized.intervals(lines):
+        normalized.draw(found, RESULTS / "curves" / "normalized.png")
     tables.write(PAGE, page(lines))
     print(f"Written: {PAGE}")
     for algorithm in algorithms.NAMES:
         path = ALGORITHMS / f"{algorithm}.md"
-        tables.write(path, renewed(path.read_text(encoding="utf-8"), algorithm, lines))
+        tables.write(path, renewed(path.read_text(encoding="utf-8"), curves(algorithm, lines)))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tables.write(ROOT / "README.md", renewed(readme, front(lines), BEGIN_FRONT, END_FRONT))
     return 0
 
 
-def renewed(text: str, algorithm: str, lines: Iterable[Line]) -> str:
-    """An algorithm's page with its curves as they have to be."""
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + curves(algorithm, lines) + END + rest.split(END)[1]
+def renewed(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
+    """A page with another text between its marks."""
+    before, rest = text.split(begin)
+    return before + begin + new + end + rest.split(end)[1]
+
+
+def front(lines: Iterable[Line]) -> str:
+    """The README's table: last policies, with half of their 95 % interval over seeds."""
+    text = "| |environment|steps|tandem|published|minutes|\n|---|---|--:|--:|---|--:|\n"
+    by_row = _by_row(lines)
+    for row in ROWS:
+        if row.name in FRONT and (runs := by_row.get(row.name)):
+            scored = _minus(_scored([float(x["last_mean"]) for x in runs]))
+            minutes = mean(float(x["seconds"]) for x in runs) / 60
+            name = "Rainbow" if "entry" in row.settings else algorithms.title(row.algorithm)
+            cells = (name, row.env, f"{row.steps:,}", scored, row.published, f"{minutes:.0f}")
+            text += f"|{'|'.join(cells)}|\n"
+    return text
 
 
 def curves(algorithm: str, lines: Iterable[Line]) -> str:
@@ -114,12 +155,26 @@ def page(lines: Iterable[Line]) -> str:
     episodes = sorted({line["episodes"] for each in by_row.values() for line in each}) or ["200"]
     sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items())
     text = HEAD.format(episodes="/".join(episodes), sources=sources)
+    if found := normalized.intervals(lines):
+        text += NORMALIZED.format(table=_normalized(found))
     for env in dict.fromkeys(row.env for row in known):
         rows = [row for row in known if row.env == env]
         text += f"\n## {env}\n\n"
         text += "| row | algorithm | backend | steps | best | last | published | minutes |\n"
         text += "|---|---|---|--:|--:|--:|--:|--:|\n"
         text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
+    return text
+
+
+def _normalized(found: dict[str, dict[str, normalized.Interval]]) -> str:
+    """The figure's numbers."""
+    text = "| algorithm | tasks | steps | normalized score |\n|---|---|--:|--:|\n"
+    for family, each in found.items():
+        steps, _, tasks = normalized.FAMILIES[family]
+        names = ", ".join(task.partition("-")[0] for task in tasks)
+        for algorithm, (value, low, high) in each.items():
+            said = f"{value:.2f} ({low:.2f} to {high:.2f})"
+            text += f"| {algorithms.title(algorithm)} | {names} | {steps:,} | {said} |\n"
     return text
 
 

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import learn, learn_curves, learn_page, learn_rows, learn_tables
+from benchmarks import learn, learn_curves, learn_page, learn_rows, learn_tables, normalized
 from benchmarks.learn_rows import ROWS
+from benchmarks.measure import ROOT
 from tandem import algorithms
 from tandem.trainer import resolve
 
 PPO = learn_rows.find("ppo-cartpole-jax")
+RENEW = "run: python -m benchmarks.learn_page"
 TOLD = learn_tables.read(learn_page.RESULTS / "learn.csv")
 COLUMNS = "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std"
 
@@ -116,12 +118,26 @@ def test_only_what_has_no_line_is_trained_where_that_is_asked_for(tmp_path, monk
 
 
 def test_the_pages_of_scores_and_of_algorithms_are_up_to_date() -> None:
-    pages = {learn_page.PAGE: learn_page.page(TOLD)}
-    for name in algorithms.NAMES:
-        file = learn_page.ALGORITHMS / f"{name}.md"
-        pages[file] = learn_page.renewed(file.read_text(encoding="utf-8"), name, TOLD)
-    for file, text in pages.items():
-        assert file.read_text(encoding="utf-8") == text, "run: python -m benchmarks.learn_page"
+    assert learn_page.PAGE.read_text(encoding="utf-8") == learn_page.page(TOLD), RENEW
+    parts = {
+        learn_page.ALGORITHMS / f"{n}.md": learn_page.curves(n, TOLD) for n in algorithms.NAMES
+    }
+    for file, part in {**parts, ROOT / "README.md": learn_page.front(TOLD)}.items():
+        assert part in file.read_text(encoding="utf-8"), RENEW
+
+
+def test_algorithms_are_compared_over_shared_tasks_by_their_last_policies() -> None:
+    scores = {"HalfCheetah-v5": (-282.4, 9655.7), "Walker2d-v5": (1.9, 4933.1)}
+    names = [f"{a}-{e}" for a in ("sac", "tqc", "crossq") for e in ("halfcheetah", "walker2d")]
+    rows = [learn_rows.find(f"{name}-jax") for name in names]
+    lines = [
+        line(r.name, k, 0.0) | {"last_mean": str(scores[r.env][k > 0])}
+        for k in range(4)
+        for r in rows
+    ]
+    found = normalized.intervals([*lines, line("simba-walker2d-jax", 0, 0.0)])
+    assert list(found) == ["off-policy"] and found["off-policy"]["sac"][0] == 1.0
+    assert normalized.intervals(lines[:-7]) == {}, "a row has fewer than three seeds"
 
 
 def test_pages_say_what_rows_were_given_and_came_to_and_published_figures() -> None:
