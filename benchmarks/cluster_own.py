@@ -59,7 +59,7 @@ class Holder:
         return self.rows[i]
 
     def block(self, steps: int) -> Any:
-        from tandem.collect.trajectories import BlockInfo, pack
+        from tandem.learning.collect.trajectories import BlockInfo, pack
         from tandem.types import Cuts, Trajectory
 
         n = ROWS // steps
@@ -74,7 +74,7 @@ def handing_over(job: Job) -> Job:
     """Milliseconds from asking a process for 1,000 transitions of 17 floats to having them in an
     array here, one for each time that it was done: by a Ray actor, and by a worker of our pool
     through shared memory."""
-    from tandem.collect.trajectories import join_environments, unpack
+    from tandem.learning.collect.trajectories import join_environments, unpack
     from tandem.workers.ray import RayActor, connect
 
     ray = connect("local")

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from flax.linen.initializers import constant, orthogonal
 
-from tandem.functional.worlds import CartPole
+from tandem.envs.jax.worlds import CartPole
 
 Tree = Any
 

@@ -20,7 +20,7 @@ from tandem import algorithms, trainer
 from tandem.cli import COMMANDS, main, seeds, seeds_command, told
 from tandem.learning.config import Options
 from tandem.learning.figures import mean_and_std
-from tandem.parallel import choice
+from tandem.learning.parallel import choice
 from tandem.runs import checkpoint
 from tandem.runs.result import Result
 from tandem.settings import declared, offered

@@ -1,4 +1,4 @@
-"""What systems do differently; workers on their second ways: parallel/test_pool.py."""
+"""What systems do differently; workers on their second ways: learning/parallel/test_pool.py."""
 
 import os
 import re

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tandem.collect.trained_agent import rows_of
 from tandem.errors import SpaceError, noting
+from tandem.learning.collect.trained_agent import rows_of
 from tandem.spaces import (
     Leaf,
     action_leaf,

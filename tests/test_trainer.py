@@ -14,7 +14,6 @@ from gymnasium import spaces
 
 import tandem
 from tandem import trainer
-from tandem.collect import evaluation as playing
 from tandem.envs.factory import make
 from tandem.envs.vector import episode_seed
 from tandem.errors import (
@@ -28,6 +27,7 @@ from tandem.errors import (
     UnknownNameError,
 )
 from tandem.learning import events
+from tandem.learning.collect import evaluation as playing
 from tandem.learning.seeds import derived
 from tandem.runs import observers
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
@@ -86,25 +86,17 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
     "algorithm, given, says",
     [
         ("ppo", {"epochs": "many"}, "epochs='many'.*whole number"),
-        ("ppo", {"steps": float("inf")}, "steps=inf"),
         ("ppo", {"epochs": True}, "epochs=True"),
         ("ppo", {"normalize_rewards": 1}, "true or false"),
-        ("ppo", {"clip": "0.2:"}, "a schedule"),
         ("ppo", {"value_weight": float("nan")}, "value_weight=nan"),
-        ("ppo", {"hidden": (8, 0)}, "at least 1 unit"),
-        ("ppo", {"gamma": 1.01}, "between 0 and 1"),
-        ("ppo", {"final_episodes": 0}, "final_episodes=0"),
         ("ppo", {"batch_size": 48, "rollout": 32, "envs": 8}, "256 rows.* 48(.|\n)*ize=(32|64)"),
-        ("dqn", {"epsilon": "1:-0.1:0.5"}, "epsilon=1:-0.1:0.5.*between 0 and 1"),
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
         ("ppo", {"shared": True, "recurrent": 8}, "shared=True is not supported with recurrent=8"),
         ("dqn", {"memmap": True}, r"memmap given for a run without a folder(.|\n)*give out="),
         ("ppo", {"wandb": "mine"}, "wandb given for a run without a folder"),
         ("ppo", {"seed": -1}, "seed=-1"),
-        ("ppo", {"seed": "one"}, "seed='one'"),
         ("ppo", {"seed": 2**63}, "below 2"),
         ("ppo", {"out": 3}, "out=3(.|\n)*a path"),
-        ("ppo", {"out": ""}, "out=''"),
         ("ppo", {"env_kwargs": [1]}, r"env_kwargs=\[1\]"),
         ("ppo", {"callbacks": None}, "callbacks=None"),
     ],
@@ -151,12 +143,9 @@ TEXT, WHOLE = spaces.Text(3), spaces.Box(0, 5, (2,), np.int32)
         ("sac", BOX, FAR, r"sac.* stretch \[-1, 1\] to bounds from -3.40282e\+38 to 3.40282e\+38"),
         ("td3", BOX, spaces.Box(2e38, 3e38, (2,)), "td3 cannot stretch"),  # their sum overflows
         ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
-        ("impala", BOX, spaces.MultiBinary(3), r"MultiBinary(.|\n)*use ppo, a2c or trpo"),
-        ("ppo", BOX, spaces.Dict({"a": WHOLE}), "Box of int32"),
         ("ppo", BOX, spaces.Dict({"a": TEXT}), "Text"),
         ("ppo", BOX, spaces.Tuple(()), "without entries"),
         ("ppo", BOX, WHOLE, "Box of int32"),
-        ("td3", BOX, spaces.Box(0, 5, (2,), np.int64), "Box of int64"),
         ("ppo", spaces.Sequence(MANY), MANY, "Sequence"),
         ("sac", BOX, spaces.Dict({"a": MANY}), r"sac.* Dict or Tuple(.|\n)*use ppo, a2c"),
         ("ppo", spaces.Dict({"a": TEXT}), MANY, "Text"),

@@ -15,25 +15,25 @@ from tandem import algorithms, backends, spaces
 from tandem.algorithms import bodies, own
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
-from tandem.collect.evaluation import EvaluationStopped, side_by_side
-from tandem.collect.evaluation import evaluate as play
-from tandem.collect.trained_agent import Agent
-from tandem.compiled import choice as compiled
 from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_of, versioned
+from tandem.envs.jax import host
 from tandem.envs.opening import opening
 from tandem.envs.vector import close, closed_on_error
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.envs.wrapped import wrapped
 from tandem.errors import ResumeError, SettingError, attempt, note, noting
-from tandem.functional import host
 from tandem.learning import config, fits, one_env, selfplay, vectors
+from tandem.learning.collect.evaluation import EvaluationStopped, side_by_side
+from tandem.learning.collect.evaluation import evaluate as play
+from tandem.learning.collect.trained_agent import Agent
+from tandem.learning.compiled import choice as compiled
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation, TrainEnd
+from tandem.learning.parallel import choice
+from tandem.learning.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.pool import blocks_ahead
 from tandem.learning.seeds import Generators, derived
-from tandem.parallel import choice
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import blocks_ahead
 from tandem.reports.plots import curve
 from tandem.runs import config_file, plugin_writers, start
 from tandem.runs.callbacks import CallbackLike

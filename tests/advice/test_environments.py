@@ -9,13 +9,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import tandem
-from tandem.collect.evaluation import EvaluationEnvs
 from tandem.envs import factory
 from tandem.envs.factory import make, vectorize
 from tandem.envs.goals import WithGoal
 from tandem.envs.team import Team
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import brought, named
+from tandem.learning.collect.evaluation import EvaluationEnvs
 from tandem.testing.team_games import Climbing
 from tests.advice.net import advised, follow, rows
 from tests.advice.worlds import Toy, steps, without
@@ -120,10 +120,10 @@ PLAIN, AUTO = {"vectorization": "plain"}, {"vectorization": "auto"}
     ("Team._checked", played, {"env": WithoutInfos()}, "return both", {"env": Climbing()}),
     ("autoreset_mode", stepped, {"mode": None}, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
     ("autoreset_mode", stepped, {"mode": None}, "set the actual mode", WHOLE | {"mode": SAME}),
-    ("Reader.last", stepped, GAPS, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
+    ("checks.py:returned", stepped, GAPS, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
     ("_refuse_parts", wrapped, {"parts": True}, "with batch_size=num_envs", {"parts": False}),
-    ("Reader.last", stepped, GAPS, "put the last", WHOLE),
-    ("Reader.numbers", stepped, {"vector": Odd}, "reward as an array", {"vector": Counters}),
+    ("checks.py:returned", stepped, GAPS, "put the last", WHOLE),
+    ("checks.py:returned", stepped, {"vector": Odd}, "reward as an array", {"vector": Counters}),
     ("VectorSource._make", built, ONE, "gymnasium.vector.SyncVectorEnv([make] * 8)", MANY),
     ("function_source", built, {"build": needs}, "arguments in env_kwargs=", {"size": 3}),
     ("function_source", built, {"build": needs}, "build them", {"build": partial(needs, size=3)}),

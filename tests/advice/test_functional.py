@@ -12,7 +12,8 @@ import pytest
 from gymnasium import spaces
 
 from tandem.envs.factory import make, vectorize
-from tandem.functional import TimeStep, checks, names
+from tandem.envs.jax import checks, names
+from tandem.functional import TimeStep
 from tests.advice.net import advised, follow, rows
 from tests.advice.worlds import installs, steps, without
 from tests.functional import libraries
@@ -130,11 +131,11 @@ SCALAR = {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)}
 )
 def test_what_is_wrong_with_ones_own(row: Any) -> None:
     key, *rest = row
-    follow(key if ":" in key else f"functional/checks.py:{key}", *rest)
+    follow(key if ":" in key else f"envs/jax/checks.py:{key}", *rest)
 
 
 def test_names_that_nobody_knows(monkeypatch) -> None:
-    advice = advised("functional/names.py:_create 2", by_id, "tandem/CartPole-v1", gravity=9.8)
+    advice = advised("envs/jax/names.py:_create 2", by_id, "tandem/CartPole-v1", gravity=9.8)
     assert "correct the arguments" in advice.fix
     assert "max_episode_steps" in advice.error.expected
     by_id("tandem/CartPole-v1", max_episode_steps=9)
@@ -144,7 +145,7 @@ def test_names_that_nobody_knows(monkeypatch) -> None:
         ("pgx/nimm", "_known"),
         ("phys2d/Gird-v0", "_gymnasium"),
     ):
-        make(advised(f"functional/names.py:{key}", make, name).quoted())
+        make(advised(f"envs/jax/names.py:{key}", make, name).quoted())
 
 
 @pytest.mark.slow
@@ -163,7 +164,7 @@ def test_packages_that_are_missing(name, package, needed, monkeypatch) -> None:
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.phys2d")]:
         monkeypatch.delitem(sys.modules, module)
     with without(monkeypatch, package):
-        advice = advised("functional/names.py:_missing", make, name)
+        advice = advised("envs/jax/names.py:_missing", make, name)
     assert installs(advice.fix) >= {"flax", "jax", "pgx"}
     assert needed in installs(advice.fix) or advice.fix.endswith(f'" {needed}')
     libraries.here(monkeypatch)
@@ -176,6 +177,6 @@ def test_jax_without_the_processor(monkeypatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(jax, "devices", devices)
-        advice = advised("functional/host.py:processor", vectorize(Walk, 2).reset)
+        advice = advised("envs/jax/host.py:processor", vectorize(Walk, 2).reset)
     assert "set JAX_PLATFORMS=cuda,cpu, or leave it out" in advice.fix
     steps(vectorize(Walk, 2))

@@ -160,12 +160,12 @@ ERROR = re.compile(r"\b\w*(?<!Setting)(?<!Space)(?<!Network)Error\(")
 # Where a fix names a setting that `resume=` refuses: why no resumed run is given that advice.
 NEW_RUNS_ONLY = {
     "backends/__init__.py:choose 4": "its other half: start a process with KERAS_BACKEND",
-    "compiled/choice.py:settled": "chooses for a new run",
-    "envs/stepped.py:not_resumable": "the seed of an environment's reset",
+    "learning/compiled/choice.py:settled": "chooses for a new run",
+    "envs/checks.py:not_resumable": "the seed of an environment's reset",
     "learning/asynchronous.py:ActorLearners.load_state": "a run has its own learners",
     "learning/launch.py:check_launched": "its other half: without the launcher",
     "learning/launch.py:find": "chooses for a new run",
-    "parallel/pool.py:WorkerPool.load_state": "a run has its own workers",
+    "learning/parallel/pool.py:WorkerPool.load_state": "a run has its own workers",
     "replay/allocation.py:require": "its other half: out=",
     "runs/start.py:Start._optimizer": "of starting",
     "runs/verification.py:verify 3": "of verifying",

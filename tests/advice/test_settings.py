@@ -13,9 +13,9 @@ from gymnasium.vector import SyncVectorEnv
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.compiled import choice
 from tandem.errors import SettingError, TandemError
 from tandem.learning import asynchronous, fits, selfplay
+from tandem.learning.compiled import choice
 from tandem.learning.config import Options
 from tandem.learning.events import BatchBegin, BatchEnd
 from tandem.math import returns

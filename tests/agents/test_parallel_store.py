@@ -16,12 +16,12 @@ import torch
 
 from tandem import LambdaCallback
 from tandem.agents import train_call
-from tandem.collect.ahead import AheadCollector
-from tandem.collect.collector import Collector
 from tandem.envs.stepped import Stepped
 from tandem.errors import SettingError
 from tandem.exploration import OrnsteinUhlenbeckProcess
-from tandem.parallel.remote import Remote
+from tandem.learning.collect.ahead import AheadCollector
+from tandem.learning.collect.collector import Collector
+from tandem.learning.parallel.remote import Remote
 from tandem.types import leaves
 from tests.agents.agents import Clock, Probe, alike, fit, own, ready, resumed
 from tests.agents.test_processes import hindsight, probe, several, walkers

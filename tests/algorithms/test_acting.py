@@ -8,8 +8,8 @@ from scipy import stats
 
 import tandem
 from tandem import algorithms, trainer
-from tandem.collect.actor import PolicyActor, forwards
 from tandem.errors import SettingError
+from tandem.learning.collect.actor import PolicyActor, forwards
 from tandem.math import state_dependent
 from tandem.math.distributions import Beta, Gaussian
 from tandem.math.state_dependent import StateDependentDeterministic, StateDependentGaussian

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.collect.evaluation import evaluate
+from tandem.learning.collect.evaluation import evaluate
 
 pytest.importorskip("torch")
 pytest.importorskip("mpe2")

@@ -13,8 +13,8 @@ import tandem
 from tandem import trainer
 from tandem.algorithms.curiosity import CLIP, Curiosity, following, input_of, picture
 from tandem.algorithms.ppo import PPO
-from tandem.compiled import choice
 from tandem.envs.team import Team
+from tandem.learning.compiled import choice
 from tandem.learning.config import Options
 from tandem.learning.events import EpisodeEnd
 from tandem.spaces import Leaf, leaf
@@ -252,7 +252,7 @@ def test_teams_and_compiled_runs_refuse_it() -> None:
     trainer.session("mappo", lambda: Team(TwoStep()), **small)
     settings, options = PPO.Settings(**RND, vectorization="compiled"), Options()
     action = leaf(spaces.Discrete(2))
-    with follows("compiled/choice.py:check 2") as advice:
+    with follows("learning/compiled/choice.py:check 2") as advice:
         choice.check("tandem/CartPole-v1", True, PPO, settings, options, action)
     assert "intrinsic='no'" in advice.fix
     choice.check("tandem/CartPole-v1", True, PPO, PPO.Settings(), options, action)

@@ -15,9 +15,9 @@ from tandem.algorithms import FOR_CHOICES, NAMES, get, own
 from tandem.algorithms.base import Algorithm
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli.seeds_command import SeedsCommand
-from tandem.compiled import choice
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
+from tandem.learning.compiled import choice
 from tandem.learning.config import Options
 from tandem.runs import checkpoint
 from tandem.runs.folder import Run, describe

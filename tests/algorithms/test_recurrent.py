@@ -12,9 +12,9 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.algorithms.recurrent_replay import Unrolled
 from tandem.backends.sharding import divides, shard, spread
-from tandem.collect.trained_agent import Agent
 from tandem.envs import factory
 from tandem.errors import NetworkError, SpaceError
+from tandem.learning.collect.trained_agent import Agent
 from tandem.networks.recurrent import Recurrent
 from tandem.reports.onnx_export import to_numpy
 from tandem.testing import contracts, fakes, team_games

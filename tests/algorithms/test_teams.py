@@ -14,9 +14,9 @@ from tandem.algorithms import recurrent_batches
 from tandem.algorithms import teams as rows_of
 from tandem.algorithms.mappo import active_after
 from tandem.algorithms.vdn import values
-from tandem.collect.actor import forwards
 from tandem.envs.team import Team
 from tandem.errors import SettingError, SpaceError
+from tandem.learning.collect.actor import forwards
 from tandem.learning.events import BatchEnd
 from tandem.networks.plan import Cast, Dense, init
 from tandem.networks.several import each

@@ -10,11 +10,11 @@ import pytest
 
 import tandem
 from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
-from tandem.collect.trajectories import split_environments, split_steps
 from tandem.envs.factory import episode_seed, vectorize
 from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
 from tandem.learning import loop
+from tandem.learning.collect.trajectories import split_environments, split_steps
 from tandem.learning.seeds import Generators, derived
 from tandem.testing import environments as games
 from tandem.testing import team_games

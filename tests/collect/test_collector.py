@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tandem.collect.collector import Collector
-from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.envs.actions import to_environment
+from tandem.envs.checks import all_finite
 from tandem.envs.episode_budget import default_budget
 from tandem.envs.factory import make, vectorize
-from tandem.envs.vector import all_finite, episode_seed
+from tandem.envs.vector import episode_seed
 from tandem.errors import NetworkError, ResumeError, SettingError, SpaceError
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.evaluation import EvaluationStopped, evaluate
 from tandem.learning.events import Evaluation
 from tandem.spaces import Leaf, action_leaf, observation_spec
 from tandem.testing import environments as known

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.collect.trained_agent import Agent
 from tandem.errors import SettingError
+from tandem.learning.collect.trained_agent import Agent
 from tests.collect.own_networks import body
 from tests.helpers import run_python
 

@@ -14,12 +14,12 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem import algorithms
-from tandem.compiled import make
-from tandem.compiled.arrays import from_arrays, to_arrays
-from tandem.compiled.collecting import Collecting
-from tandem.compiled.faults import Faults
+from tandem.envs.jax.vector import FunctionalVector
 from tandem.errors import EnvironmentFault, NonFiniteError, SettingError
-from tandem.functional.vector import FunctionalVector
+from tandem.learning.compiled import make
+from tandem.learning.compiled.arrays import from_arrays, to_arrays
+from tandem.learning.compiled.collecting import Collecting
+from tandem.learning.compiled.faults import Faults
 from tandem.learning.config import Options
 from tandem.replay.array_files import BLOCK, StoredArray
 from tandem.runs import checkpoint

@@ -13,7 +13,7 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.drlbox.makers import numbered
 from tandem.errors import CheckpointError, NetworkError, SettingError, UnknownNameError
-from tandem.parallel import choice
+from tandem.learning.parallel import choice
 from tandem.settings import Schedule, apply, idle
 from tandem.testing.environments import Forbidden
 from tests.helpers import run_python

@@ -7,8 +7,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tandem.collect.collector import Collector
-from tandem.collect.evaluation import evaluate
 from tandem.envs import atari
 from tandem.envs.atari import Preprocessing
 from tandem.envs.atari_fire import Fire
@@ -17,6 +15,8 @@ from tandem.envs.factory import environment_name, make, resume_fault, separate, 
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.errors import ResumeError, SettingError
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.evaluation import evaluate
 from tandem.replay.buffer import Ring
 from tests.envs.made import Acts, always, assert_same
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.collect.collector import Collector
 from tandem.envs.vector_source import brought
 from tandem.errors import SettingError
+from tandem.learning.collect.collector import Collector
 from tandem.replay.buffer import Ring
 from tests.envs import pool
 from tests.envs.made import always

@@ -11,12 +11,12 @@ from torch import nn
 
 from tandem import trainer
 from tandem.cli import main
-from tandem.collect.actor import RandomActor
-from tandem.collect.collector import Collector
-from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault, spaces_of, vectorize
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, SpaceError
+from tandem.learning.collect.actor import RandomActor
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.evaluation import evaluate
 from tandem.math.masks import evenly, masked
 from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, to_json
 from tandem.testing import environments as games

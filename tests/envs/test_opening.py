@@ -11,10 +11,10 @@ from gymnasium.vector import SyncVectorEnv
 
 import tandem
 from tandem import trainer
-from tandem.collect.actor import RandomActor
-from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import vectorize
 from tandem.envs.vector import episode_seed
+from tandem.learning.collect.actor import RandomActor
+from tandem.learning.collect.evaluation import evaluate
 from tandem.learning.seeds import derived
 from tandem.testing import environments as games
 from tandem.testing import team_games

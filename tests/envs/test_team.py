@@ -8,10 +8,10 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import tandem
-from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import make, resume_fault, vectorize
 from tandem.envs.team import Team, team
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.learning.collect.evaluation import evaluate
 from tandem.learning.events import Evaluation
 from tandem.spaces import MASK
 from tandem.testing import team_games

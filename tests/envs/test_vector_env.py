@@ -11,12 +11,12 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tandem.algorithms.bootstraps import after_cuts
-from tandem.collect.collector import Collector
-from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault_between, vectorize
 from tandem.envs.tensors import maker, to_numpy
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, NonFiniteError
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.evaluation import evaluate
 from tandem.replay.buffer import Ring
 from tandem.testing import environments as games
 from tandem.types import leaves, tree_map

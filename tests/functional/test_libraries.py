@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 from tandem.envs.factory import make, random_actions, resume_fault, vectorize
 from tandem.envs.functions import is_one
+from tandem.envs.jax.vector import FunctionalVector
 from tandem.errors import SpaceError
-from tandem.functional.vector import FunctionalVector
 from tests.functional import libraries
 
 IDS = "gymnax/Corridor-v0 brax/slide playground/Slide pgx/nim pgx/count phys2d/Grid-v0"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.collect.evaluation import evaluate
 from tandem.envs import functions
 from tandem.envs.factory import environment_name, make, random_actions, resume_fault, vectorize
+from tandem.envs.jax.vector import FunctionalVector
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SpaceError
-from tandem.functional.vector import FunctionalVector
+from tandem.learning.collect.evaluation import evaluate
 from tandem.types import leaves
 from tests.envs.made import Acts
 from tests.functional.worlds import Broken, Doors, Walk, Weak

@@ -15,8 +15,8 @@ import pytest
 import tandem
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, WorkerError
 from tandem.learning.events import BatchEnd
-from tandem.parallel import transport
-from tandem.parallel import worker_group as crews
+from tandem.learning.parallel import transport
+from tandem.learning.parallel import worker_group as crews
 from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tandem.testing import environments as games

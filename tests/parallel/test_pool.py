@@ -17,8 +17,8 @@ import tandem
 from tandem.envs.factory import vectorize
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError
 from tandem.learning.events import BatchEnd
-from tandem.parallel import choice, worker_group
-from tandem.parallel.env_factory import EnvFactory, divide
+from tandem.learning.parallel import choice, worker_group
+from tandem.learning.parallel.env_factory import EnvFactory, divide
 from tandem.platforms import POSIX, VARIABLE
 from tandem.testing import environments as games
 from tests.parallel import same_runs

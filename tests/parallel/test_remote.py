@@ -11,7 +11,7 @@ import pytest
 from tandem.envs.factory import random_actions
 from tandem.envs.stepped import Stepped
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError
-from tandem.parallel.remote import Remote
+from tandem.learning.parallel.remote import Remote
 from tandem.testing import environments as games
 from tandem.types import leaves
 from tests.parallel.faulty import Faulty

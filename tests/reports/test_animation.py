@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tandem.collect.evaluation import EvaluationStopped
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+from tandem.learning.collect.evaluation import EvaluationStopped
 from tandem.reports import animation
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import tandem
 from tandem import algorithms
-from tandem.collect.trained_agent import Agent
 from tandem.envs.team import Team
 from tandem.errors import CheckpointError, EngineError, NetworkError, RunFolderError
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.seeds import Generators
 from tandem.networks import onnx
 from tandem.networks import plan as layers

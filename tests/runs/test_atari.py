@@ -12,9 +12,9 @@ from gymnasium.wrappers import FrameStackObservation
 
 import tandem
 from tandem import trainer, zoo
-from tandem.collect.evaluation import evaluate as play
 from tandem.envs.atari import declared
 from tandem.envs.atari_vector import AtariVector
+from tandem.learning.collect.evaluation import evaluate as play
 from tandem.runs.callbacks import LambdaCallback
 from tandem.testing.environments import Game
 from tests.runs.shared import QUICK, finished

@@ -13,8 +13,8 @@ from gymnasium.vector import AsyncVectorEnv
 
 import tandem
 from tandem.cli import main
-from tandem.collect.evaluation import evaluate
 from tandem.errors import EnvironmentFault
+from tandem.learning.collect.evaluation import evaluate
 from tandem.learning.events import TrainEnd
 from tandem.runs.folder import Run
 from tandem.runs.verification import verify

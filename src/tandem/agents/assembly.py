@@ -31,9 +31,6 @@ from tandem.agents.user_functions import (
 from tandem.backends import process
 from tandem.backends.broadcast_check import check_losses
 from tandem.backends.variables import flat
-from tandem.collect.ahead import AheadCollector
-from tandem.collect.collector import Collector
-from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import make, separate
 from tandem.envs.goals import joined, with_goal
 from tandem.envs.opening import look, opening
@@ -41,10 +38,13 @@ from tandem.envs.plain import Plain, adapted
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EngineError, SettingError
+from tandem.learning.collect.ahead import AheadCollector
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.trained_agent import rows_of
 from tandem.learning.loop import Loop
+from tandem.learning.parallel.env_factory import divide
+from tandem.learning.parallel.remote import Remote
 from tandem.learning.seeds import Generators, derived
-from tandem.parallel.env_factory import divide
-from tandem.parallel.remote import Remote
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Goals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler

@@ -16,7 +16,7 @@ import numpy as np
 from tandem.agents.contract import SetArguments, as_list
 from tandem.errors import NetworkError, SettingError, TandemError
 from tandem.exploration import Policy, RandomProcess
-from tandem.parallel.choice import cores
+from tandem.learning.parallel.choice import cores
 from tandem.replay.samplers import Sampler
 from tandem.spaces import Leaf
 from tandem.types import AnyArray, Array, JSONDict, Tree, leaves

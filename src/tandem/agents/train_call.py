@@ -13,8 +13,8 @@ import numpy as np
 from tandem.agents.collection import AgentActor
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments
 from tandem.agents.training import PhaseLearner
-from tandem.collect.ahead import AheadCollector
 from tandem.errors import SettingError, WorkerError, warn
+from tandem.learning.collect.ahead import AheadCollector
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
 from tandem.runs.callbacks import refuse_other_hooks

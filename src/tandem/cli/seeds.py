@@ -20,7 +20,7 @@ from tandem.cli.output import echo, say
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, own_class, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
-from tandem.parallel.choice import runs_at_once
+from tandem.learning.parallel.choice import runs_at_once
 from tandem.platforms import is_held, keep_to, own_cores
 from tandem.reports.plots import curve
 from tandem.runs import config_file, progress

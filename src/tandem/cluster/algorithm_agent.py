@@ -15,12 +15,12 @@ from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.cluster.agent_host import Agent
 from tandem.cluster.sampler import SamplerConfig, TrajectorySampler, join_blocks
-from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
-from tandem.collect.evaluation import evaluate, side_by_side
-from tandem.collect.trajectories import split_environments, split_steps
 from tandem.envs.factory import EnvLike
 from tandem.errors import SettingError, UnknownNameError, note
 from tandem.learning.build import Spaces, build, network_there
+from tandem.learning.collect.actor import PolicyActor, fixed, forwards, publish, redraw
+from tandem.learning.collect.evaluation import evaluate, side_by_side
+from tandem.learning.collect.trajectories import split_environments, split_steps
 from tandem.learning.config import Config
 from tandem.learning.events import Evaluation
 from tandem.learning.learners import Span

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms.base import Algorithm, ReplaySettings, Settings
-from tandem.collect.actor import PolicyActor, RandomActor
-from tandem.collect.collector import reset_where
-from tandem.collect.trained_agent import rows_of
-from tandem.collect.trajectories import join_environments, pad
 from tandem.envs.actions import to_environment
 from tandem.errors import NonFiniteError, SettingError, SpaceError
+from tandem.learning.collect.actor import PolicyActor, RandomActor
+from tandem.learning.collect.collector import reset_where
+from tandem.learning.collect.trained_agent import rows_of
+from tandem.learning.collect.trajectories import join_environments, pad
 from tandem.learning.seeds import Generators
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Cuts, Trajectory, Tree, leaves, tree_map

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.evaluation import EVALUATION
-from tandem.collect.trained_agent import Agent
 from tandem.datasets.places import DATA, as_name, id_of, is_id, library, place_of
 from tandem.datasets.reading import Dataset
 from tandem.envs.action_masks import with_masks
@@ -23,6 +21,8 @@ from tandem.envs.opening import opening, reset
 from tandem.envs.vector import episode_seed
 from tandem.errors import RunFolderError, SettingError, SpaceError
 from tandem.hub.public import Cleaner
+from tandem.learning.collect.evaluation import EVALUATION
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.seeds import Generators
 from tandem.reports.run_report import command_of
 from tandem.runs import checkpoint

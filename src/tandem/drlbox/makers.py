@@ -25,7 +25,6 @@ import numpy as np
 
 from tandem import algorithms, spaces, trainer
 from tandem.algorithms.own import name_of
-from tandem.collect.trained_agent import Agent
 from tandem.drlbox import own_networks
 from tandem.drlbox.arguments import (
     DOCUMENTED,
@@ -43,11 +42,12 @@ from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.envs.opening import opening, reset
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.config import OF_OPTIMIZERS, Options
 from tandem.learning.events import Evaluation
 from tandem.learning.figures import figures
+from tandem.learning.parallel import choice
 from tandem.math.masks import evenly, masked
-from tandem.parallel import choice
 from tandem.runs.notebook import progress as live_progress
 from tandem.settings import apply, hints_of, idle
 from tandem.streams import say

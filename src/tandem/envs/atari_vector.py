@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.envs import atari
-from tandem.envs.stepped import ActionLog, not_resumable
-from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
+from tandem.envs.checks import not_resumable, other_number, raising
+from tandem.envs.stepped import ActionLog
+from tandem.envs.vector import Arrays, Environments, Step, episode_seed
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
 
 UNSEEDED = -1  # a game's random generators continue
@@ -128,18 +129,14 @@ class AtariVector(Environments):
 
     def _reset(self, which: Array, seeds: list[int]) -> Array:
         """Reset these games (initially all), each with its seed. Return the observations of all."""
-        try:
+        with raising(self.name, step=0):
             return np.array(
                 self._envs.reset(seed=np.array(seeds), options={"reset_mask": which})[0]
             )
-        except Exception as error:
-            raise raised(self.name, None, 0, error) from error
 
     def _play(self, actions: Array) -> tuple[Array, Array, Array, Array]:
         """Step all games. Return new observations, rewards, and the flags terminated and
         truncated."""
-        try:
+        with raising(self.name):
             obs, reward, terminated, truncated, _ = self._envs.step(np.ascontiguousarray(actions))
-        except Exception as error:
-            raise raised(self.name, None, None, error) from error
         return np.array(obs), reward.astype(np.float32), np.array(terminated), np.array(truncated)

@@ -1,5 +1,5 @@
 """Detection of functional JAX environments without importing JAX. Their adapters are in
-`tandem.functional`, a package of a higher layer."""
+`tandem.envs.jax`, a higher layer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_functional(env: object) -> bool:
 def view(env: object, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
     """Adapt an id (`is_id`) or object (`is_one`) to gymnasium.Env; its method `together` makes a
     vector. name: of an object, for messages and files."""
-    return importlib.import_module("tandem.functional.names").view(env, kwargs, name)
+    return importlib.import_module("tandem.envs.jax.names").view(env, kwargs, name)
 
 
 def called(function: Callable[[], object]) -> object:
@@ -84,7 +84,7 @@ def _is_brax(env: Any) -> bool:
     )
 
 
-# test by adapter name in `tandem.functional.adapters`; "" needs no adapter
+# test by adapter name in `tandem.envs.jax.adapters`; "" needs no adapter
 KINDS: dict[str, Callable[[Any], bool]] = {
     # first, since it has `step` and `reset` too
     "Gymnax": lambda env: has_methods(env, "step_env", "reset_env", "observation_space"),

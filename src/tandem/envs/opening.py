@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tandem.envs.calls import attributes_of, spec_of
-from tandem.envs.vector import opened
+from tandem.envs.checks import opened
 
 _KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies include it
 _seed: ContextVar[int] = ContextVar("seed", default=0)

@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.vector import (
-    Arrays,
-    Environments,
-    Step,
-    all_finite,
-    bad_rows,
-    episode_seed,
-    not_finite,
-    raised,
-)
+from tandem.envs.checks import check_finite, raising
+from tandem.envs.vector import Arrays, Environments, Step, episode_seed
 from tandem.errors import ResumeError, SettingError
 from tandem.spaces import leaf
 from tandem.types import Array, EnvKwargs, JSONDict, Tree
@@ -108,10 +100,8 @@ class Particles(Environments):
         return self._observed(self._look())
 
     def step(self, actions: Array) -> Step:
-        try:
+        with raising(self.name, step=self._steps + 1):
             force = self._controls(actions)
-        except Exception as error:
-            raise raised(self.name, None, self._steps + 1, error) from error
         self._steps += 1
         if self._spread:
             self._push(force)
@@ -301,6 +291,4 @@ class Particles(Environments):
         return rewards
 
     def _check(self, x: Array, what: str) -> None:
-        if not all_finite(x):
-            i = int(bad_rows(x)[0])
-            raise not_finite(self.name, what, i, f"at step {self._steps} of its episode", x[i])
+        check_finite(self.name, what, x, lambda _: f"at step {self._steps} of its episode")

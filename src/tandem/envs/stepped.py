@@ -14,26 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs import checks
 from tandem.envs.calls import EnvironmentCall, find
+from tandem.envs.checks import not_resumable, raised, raising
 from tandem.envs.opening import reset
-from tandem.envs.vector import (
-    Arrays,
-    Environments,
-    Step,
-    all_finite,
-    bad_rows,
-    close,
-    episode_seed,
-    not_finite,
-    other_number,
-    raised,
-    storable,
-    success_of,
-    wrong_flag,
-    wrong_observation,
-    wrong_reward,
-)
-from tandem.errors import EnvironmentFault, ResumeError, SpaceError, TandemError, UnrepeatableError
+from tandem.envs.vector import Arrays, Environments, Step, close, episode_seed, success_of
+from tandem.errors import ResumeError, SpaceError, TandemError
 from tandem.spaces import Leaf, leaf
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
@@ -113,12 +99,8 @@ class Stepped(Environments):
         self._log, self._paid, obs = ActionLog(self.n), [0.0] * self.n, self._empty()
         self._at_start = False
         for i in range(self.n):
-            try:
+            with raising(self.name, i, 0):
                 self._put(obs, i, self._begin(i))
-            except TandemError:
-                raise
-            except Exception as error:
-                raise raised(self.name, i, 0, error) from error
         self.check(obs, self._when)
         self._obs = obs
         return obs
@@ -151,14 +133,15 @@ class Stepped(Environments):
         except Exception as error:
             for what, flags in (("terminated", terminated), ("truncated", truncated)):
                 if np.size(flags[i]) > 1:  # an array's truth value is ambiguous
-                    raise wrong_flag(self.name, what, flags) from None
+                    raise checks.wrong_flag(self.name, what, flags) from None
             raise raised(self.name, i, log.length(i), error) from error
         reward = self._rewards(rewards)
-        if not all_finite(reward):
-            i = int(bad_rows(reward)[0])
-            if rewards[i] is None:  # NumPy converts None to nan
-                raise wrong_reward(self.name, rewards)
-            raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
+        if not checks.all_finite(reward):
+            if any(r is None for r in rewards):  # NumPy converts None to nan
+                raise checks.wrong_reward(self.name, rewards)
+            checks.check_finite(
+                self.name, "the reward", reward, lambda i: self._when(i, ended.get(i))
+            )
         paid = self._paid
         for i, r in enumerate(reward.tolist()):  # faster than small arrays
             paid[i] += r
@@ -217,7 +200,7 @@ class Stepped(Environments):
                 "use that mode (vectorization), install those versions, or start a new run.",
             )
         if len(data["lengths"]) != self.n:
-            raise other_number(len(data["lengths"]), self.n)
+            raise checks.other_number(len(data["lengths"]), self.n)
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
         self._at_start = False
         # older runs did not use the action space's dtype; they continue with theirs
@@ -325,17 +308,17 @@ class Stepped(Environments):
     def _put_leaf(self, out: Array, i: int, value: Tree, spec: Leaf, key: str | None) -> None:
         # in each pair, the first test is fast, the second exact
         if (getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape) or (
-            getattr(value, "dtype", None) is not out.dtype and not storable(value, spec)
+            getattr(value, "dtype", None) is not out.dtype and not checks.storable(value, spec)
         ):
-            raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
+            raise checks.unlike_space(self.name, i, value, spec, key, self._when(i))
         out[i] = value
 
     def _last(self, i: int, seen: Tree, terminated: bool) -> Tree:
         """Check the true last observation of an episode and return it as a new array."""
 
         def one(spec: Leaf, value: Tree, key: str | None) -> Array:
-            if np.shape(value) != spec.shape or not storable(value, spec):
-                raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
+            if np.shape(value) != spec.shape or not checks.storable(value, spec):
+                raise checks.unlike_space(self.name, i, value, spec, key, self._when(i))
             return np.array(value, spec.dtype)
 
         spec = self.observation
@@ -350,10 +333,11 @@ class Stepped(Environments):
     def _entry(self, i: int, info: Any, name: str) -> Array:
         """Return the checked info entry of environment i for a column of `extra`."""
         value, spec = info.get(key := name.removeprefix("info/")), self.extra[name]
-        if np.shape(value) != spec.shape or not storable(value, spec):
-            raise EnvironmentFault(
-                f"environment {i} of {self.name} returned info[{key!r}] = {value!r:.60} "
-                f"{self._when(i)}.",
+        if np.shape(value) != spec.shape or not checks.storable(value, spec):
+            raise checks.returned(
+                self.name,
+                i,
+                f"info[{key!r}] = {value!r:.60} {self._when(i)}",
                 f"{spec.dtype} of shape {spec.shape}, as it is stored with each step",
                 f"return info[{key!r}] in that type and shape, such as a float, from every step.",
             )
@@ -363,31 +347,22 @@ class Stepped(Environments):
         return f"at step {self._log.length(i) if step is None else step} of its episode"
 
     def _rewards(self, rewards: list[float]) -> Array:
-        reward = _numbers(rewards)
+        reward = checks.numbers(rewards)
         if reward is None:
             with suppress(TypeError, ValueError):  # some may be arrays of one number
-                reward = _numbers([np.asarray(each).item() for each in rewards])
+                reward = checks.numbers([np.asarray(each).item() for each in rewards])
         if reward is None:
-            raise wrong_reward(self.name, rewards)
+            raise checks.wrong_reward(self.name, rewards)
         return reward
 
     def _flags(self, what: str, values: list[bool]) -> Array:
         try:
             flags: Array = np.array(values, np.bool_)
         except ValueError:
-            raise wrong_flag(self.name, what, values) from None
+            raise checks.wrong_flag(self.name, what, values) from None
         if flags.shape != (self.n,):
-            raise wrong_flag(self.name, what, values)
+            raise checks.wrong_flag(self.name, what, values)
         return flags
-
-
-def _numbers(values: list[float]) -> Array | None:
-    """Convert to float32 [N]; return None if one of them is not a number."""
-    try:
-        x: Array = np.array(values, np.float32)
-    except (TypeError, ValueError, OverflowError):  # Overflow: integers beyond float range
-        return None
-    return x if x.shape == (len(values),) else None
 
 
 class ActionLog:
@@ -437,13 +412,3 @@ class ActionLog:
         if len(rows):
             self._data[: len(rows)] = rows
         self.start, self.end = [s - drop for s in self.start], self.end - drop
-
-
-def not_resumable(name: str, env: int | None, why: str) -> UnrepeatableError:
-    source = f"the environments of {name}" if env is None else f"environment {env} of {name}"
-    return UnrepeatableError(
-        f"{source} could not be restored: {why}. {name} is not exactly resumable.",
-        "the same observations and rewards after reset(seed) and the same actions",
-        "sample every random number from self.np_random, which reset(seed=...) seeds, and reset "
-        "all state that changes; or train without interruption.",
-    )

@@ -11,10 +11,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.checks import outside, raising, storable
 from tandem.envs.opening import look, reset
 from tandem.envs.pettingzoo import by_id, ids, in_turn, together
-from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
-from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
+from tandem.envs.vector import SUCCESS, success_of
+from tandem.errors import EnvironmentFault, SettingError, SpaceError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array, EnvKwargs, Info, Tree
 
@@ -78,12 +79,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             for i, x in enumerate(self._actions):
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
-        try:
+        with raising(type(env).__name__, 0, 0):
             obs, infos = self._checked(look(env))
-        except TandemError:
-            raise
-        except Exception as error:
-            raise raised(type(env).__name__, 0, 0, error) from error
         own, self._own = self._state(), False
         self.masked = self.discrete and (
             len({x.sizes for x in self._actions}) > 1

@@ -5,21 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem.envs.calls import EnvironmentCall, sealed
-from tandem.envs.tensors import is_finite, to_numpy
-from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
-from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
-from tandem.types import Array, JSONDict, Tree, leaves
+from tandem.envs.checks import check_finite, is_finite, no_choice, no_symbol, outside
+from tandem.errors import attempt
+from tandem.spaces import MASK, Leaf, Spec, action_leaf, flattener, observation_spec
+from tandem.types import Array, JSONDict, Tree, tree_map
 
 Arrays = dict[str, Array]
 SUCCESS = "is_success"  # info key of Gymnasium-Robotics and Stable-Baselines3
-NONE = np.empty(0, np.int64)
 
 
 class Step(NamedTuple):
@@ -142,39 +140,40 @@ class Environments(ABC):
     def close(self) -> None:
         """Release the environments' resources."""
 
-    def check(self, obs: Tree, when: Callable[[int], str], going: Array | None = None) -> None:
+    def check(
+        self,
+        obs: Tree,
+        when: Callable[[int], str],
+        going: Array | None = None,
+        what: str = "the observation",
+        first: int = 0,
+    ) -> None:
         """Raise an error for non-finite observations [N, ...], discrete values outside their space,
         and masks without a valid action for an environment that acts.
 
         when: describes the current step of an environment. going: which ones act, [N]; None: all.
+        what: name of the observations in errors. first: number of the environment in row 0.
         """
         for x in obs.values() if isinstance(obs, dict) else (obs,):
-            if not _finite(x):
-                i = int(bad_rows(x := to_numpy(x))[0])
-                raise not_finite(self.name, "the observation", i, when(i), x[i])
+            if not is_finite(x):
+                check_finite(self.name, what, x, when, first)
         for key, leaf in self._symbols:
             x = obs[key] if isinstance(obs, dict) else obs
             if len(rows := outside(x, leaf)):
                 i = int(rows[0])
-                raise no_symbol(self.name, i, when(i), x[i], leaf)
+                raise no_symbol(self.name, first + i, when(first + i), x[i], leaf)
         if self.action.masked:
             rows = self.stuck(obs)
             rows = rows if going is None else rows[going[rows]]
             if len(rows):
-                raise no_choice(self.name, int(rows[0]), when(int(rows[0])))
+                i = first + int(rows[0])
+                raise no_choice(self.name, i, when(i))
 
     def check_last(self, i: int, obs: Tree, when: str, terminated: bool) -> None:
         """Check the last observation of environment i, as `check` does. Its mask counts only after
         truncation, where the observation provides the bootstrap value."""
-        for x in leaves(obs):
-            if not _finite(x):
-                raise not_finite(self.name, "the last observation", i, when, x)
-        for key, leaf in self._symbols:
-            x = obs[key] if isinstance(obs, dict) else obs
-            if len(outside(x[None], leaf)):
-                raise no_symbol(self.name, i, when, x, leaf)
-        if self.action.masked and not terminated and len(self.stuck({MASK: obs[MASK][None]})):
-            raise no_choice(self.name, i, when)
+        row, going = tree_map(lambda x: x[None], obs), np.array([not terminated])
+        self.check(row, lambda _: when, going, "the last observation", i)
 
     def stuck(self, obs: Tree) -> Array:
         """Return the indices of the rows of obs [N, ...] whose mask has a position without a valid
@@ -218,173 +217,3 @@ def begun(data: JSONDict) -> list[int]:
     """Return the episode numbers in a vector's state, possibly from several processes; empty if
     they are not numbered."""
     return [k for part in data.get("parts", [data]) for k in part.get("episodes", [])]
-
-
-def all_finite(x: Array) -> bool:
-    """Return true if a contiguous float array has no NaN or infinity; any other number times 0 is
-    0. On small arrays the dot product takes a third of the time of isfinite().all()."""
-    flat = x.ravel()
-    return not flat.dot(_zeros(flat.size))
-
-
-@lru_cache(maxsize=64)
-def _zeros(size: int) -> Array:
-    return np.zeros(size, np.float32)
-
-
-def storable(value: Tree, spec: Leaf) -> bool:
-    """Return true if an observation can be stored in the dtype of its space. Floats are never
-    truncated to integers, and integers must fit the range of the dtype."""
-    x = np.asarray(value)
-    return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
-
-
-def _finite(x: Array) -> bool:
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind != "f" or all_finite(x)
-    return is_finite(x)
-
-
-def bad_rows(x: Array) -> Array:
-    """Return the indices of the rows of [N, ...] that contain NaN or infinity."""
-    return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
-
-
-def outside(x: Array, spec: Leaf) -> Array:
-    """Return the indices of the rows of discrete values [N, ...] that lie outside their space.
-    Backends would turn these into zeros, or fail."""
-    sizes = np.array(spec.sizes) if spec.shape else spec.sizes[0]
-    odd = (x < spec.start) | (x >= spec.start + sizes)
-    return np.flatnonzero(odd.reshape(len(x), -1).any(axis=1)) if odd.any() else NONE
-
-
-def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFiniteError:
-    return NonFiniteError(
-        f"environment {env} of {name} returned {what} {np.asarray(value)} {when}.",
-        "finite numbers in every observation and reward",
-        "look for a division by zero or a diverging simulation in the environment, whose first bad "
-        "step `tandem check` shows, or for actions that are not finite, of a custom network.",
-    )
-
-
-def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
-    return EnvironmentFault(
-        f"the action mask of environment {env} of {name} masks every choice {when}.",
-        "at least one valid action for every choice",
-        "allow a no-op action, or end the episode (terminated) where no action is valid.",
-    )
-
-
-_OR_PLAIN = "or wrap the environment: tandem.envs.plain.Plain(env)."
-# Error text of an environment with the API of gym before 0.26 -> (Gymnasium's API, fix).
-_OLD = {
-    "to unpack (expected 5, got 4": (
-        "(observation, reward, terminated, truncated, info) from step",
-        "return these five from step",
-    ),
-    "reset() got an unexpected keyword argument": (
-        "reset(self, *, seed=None, options=None)",
-        "let reset take seed=None and options=None",
-    ),
-}
-
-
-def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
-    if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
-        return _observation_alone(name)  # raised by a Gymnasium wrapper
-    expected = "an environment that steps and resets without exceptions"
-    fix = "fix the environment; its own traceback is above this one."
-    for text, (wanted, change) in _OLD.items():
-        if text in str(error):
-            expected, fix = f"Gymnasium's {wanted}", f"{change}; {_OR_PLAIN}"
-    source = f"{name}'s own vector environment" if env is None else f"environment {env} of {name}"
-    when = (
-        ""
-        if step is None
-        else " while resetting"
-        if step == 0
-        else f" at step {step} of its episode"
-    )
-    return EnvironmentFault(
-        f"{source} raised {type(error).__name__}{when}: {error}",
-        expected,
-        fix,
-    )
-
-
-def opened(name: str, came: Any) -> Any:
-    """Return the result of `reset` if it is (observation, info). Raises EnvironmentFault for an
-    observation alone."""
-    is_pair = isinstance(came, tuple | list) and len(came) == 2
-    if is_pair and not isinstance(came[1], np.ndarray | np.generic | float | int):
-        return came
-    raise _observation_alone(name)
-
-
-def _observation_alone(name: str) -> EnvironmentFault:
-    return EnvironmentFault(
-        f"reset of {name} returned only the observation, as gym did before 0.26.",
-        "Gymnasium's (observation, info)",
-        f"return obs, {{}} from reset; {_OR_PLAIN}",
-    )
-
-
-def wrong_observation(
-    name: str, env: int, step: int, value: object, expected: Leaf, key: str | None
-) -> EnvironmentFault:
-    where = "" if key is None else f" under {key!r}"
-    received = np.asarray(value)
-    shown = f" {received}" if received.size <= 16 and received.shape == expected.shape else ""
-    return EnvironmentFault(
-        f"environment {env} of {name} returned an observation{where}{shown} of shape "
-        f"{received.shape} and dtype {received.dtype} at step {step} of its episode.",
-        f"shape {expected.shape} and dtype {expected.dtype}, as declared in its observation_space",
-        "correct the environment's observation or its observation_space.",
-    )
-
-
-def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> EnvironmentFault:
-    last = tuple(spec.start + n - 1 for n in spec.sizes)
-    return EnvironmentFault(
-        f"environment {env} of {name} returned the observation {value} {when}.",
-        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as declared in "
-        "its observation_space",
-        "correct the environment's observation or its observation_space.",
-    )
-
-
-def wrong_reward(name: str, rewards: Sequence[Tree]) -> EnvironmentFault:
-    env = next(
-        (
-            i
-            for i, r in enumerate(rewards)
-            if np.size(r) != 1 or not np.issubdtype(np.asarray(r).dtype, np.number)
-        ),
-        0,
-    )
-    # values that float() converts never get here
-    one = "float(np.sum(reward))" if np.size(rewards[env]) > 1 else "0.0"
-    return EnvironmentFault(
-        f"environment {env} of {name} returned the reward {rewards[env]!r}.",
-        "one number for each step",
-        f"return one, such as {one}, from the environment's step.",
-    )
-
-
-def wrong_flag(name: str, what: str, flags: Sequence[Tree]) -> EnvironmentFault:
-    env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
-    one = f"bool({what})" if np.size(flags[env]) == 1 else f"bool({what}.all()), or of any(),"
-    return EnvironmentFault(
-        f"environment {env} of {name} returned {what}={flags[env]!r}.",
-        "true or false for each step",
-        f"return {one} from the environment's step.",
-    )
-
-
-def other_number(saved: int, here: int) -> ResumeError:
-    """Return the error for a saved state with a different number of environments."""
-    return ResumeError(
-        f"the saved state has {saved} environments, but this run has {here}.",
-        "the run's original number of environments",
-        f"make {saved} environments.",
-    )

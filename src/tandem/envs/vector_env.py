@@ -17,18 +17,9 @@ from tandem.envs.calls import (
     metadata_of,
     spec_of,
 )
-from tandem.envs.stepped import not_resumable
+from tandem.envs.checks import not_resumable, opened, other_number, raised, raising
 from tandem.envs.tensors import library_of, maker, off_host, replaced
-from tandem.envs.vector import (
-    Arrays,
-    Environments,
-    Step,
-    close,
-    episode_seed,
-    opened,
-    other_number,
-    raised,
-)
+from tandem.envs.vector import Arrays, Environments, Step, close, episode_seed
 from tandem.envs.vector_reading import Reader, masked_space, may_have_masks
 from tandem.envs.vector_state import decode, encode, restore, snapshot
 from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
@@ -188,10 +179,8 @@ class VectorEnvironments(Environments):
         return self._reader.observations(seen, info, self._all)
 
     def _reset(self, **given: object) -> tuple[Tree, Info]:
-        try:
+        with raising(self.name, step=0):
             came = self._envs.reset(**given)
-        except Exception as error:
-            raise raised(self.name, None, 0, error) from error
         self._was_reset = True
         seen, info = opened(self.name, came)
         self._tensor = maker(leaves(seen)[0])
@@ -222,7 +211,7 @@ class VectorEnvironments(Environments):
 
     def step(self, actions: Array) -> Step:
         self._opened = None
-        try:
+        try:  # faster than `raising`
             seen, rewards, over, cut, info = self._envs.step(self._as_taken(actions))
         except Exception as error:
             raise raised(self.name, None, None, error) from error

@@ -8,17 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.checks import check_finite, raising, returned, storable, unlike_space
 from tandem.envs.ids import import_gymnasium
 from tandem.envs.tensors import bits_of, dtype_of, kept, to_numpy
-from tandem.envs.vector import (
-    SUCCESS,
-    Environments,
-    all_finite,
-    bad_rows,
-    not_finite,
-    raised,
-    storable,
-)
+from tandem.envs.vector import SUCCESS, Environments
 from tandem.errors import EnvironmentFault
 from tandem.spaces import MASK
 from tandem.types import Array, Info, Tree
@@ -82,10 +75,11 @@ class Reader:
         held = next((info[name] for name in FINAL if name in info), None)
         seen = None if held is None else _of_one(held, i)
         if seen is None:
-            raise EnvironmentFault(
-                f"the vector environment of {self.name} returned no last observation of "
-                f"environment {i}, whose episode ended {self.when()}: its info has "
-                f"{', '.join(map(str, info)) or 'no entry'}.",
+            raise returned(
+                self.name,
+                None,
+                f"no last observation of environment {i}, whose episode ended {self.when()}: its "
+                f"info has {', '.join(map(str, info)) or 'no entry'}",
                 f"info[{FINAL[0]!r}], as autoreset mode SAME_STEP requires",
                 "put the last observations there, or set the actual mode: "
                 "envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP.",
@@ -94,7 +88,8 @@ class Reader:
         if self.masks:
             inner = info.get(FINAL_INFO)
             rows = inner.get(MASK) if isinstance(inner, dict) else None
-            row = None if rows is None or not _there(inner, i) else rows[i]
+            there = rows is not None and inner.get(f"_{MASK}", self._everywhere)[i]
+            row = rows[i] if there else None
             mask = self._row_of_mask(i, row, terminated)
         obs = self._stored(seen, mask, i)
         self.of.check_last(i, obs, self.when(), terminated)
@@ -116,15 +111,14 @@ class Reader:
         except (TypeError, ValueError):
             x = np.empty(0)
         if x.shape != self._shape:
-            raise EnvironmentFault(
-                f"the vector environment of {self.name} returned {what} of shape "
-                f"{np.shape(value)} and type {type(value).__name__}.",
+            raise returned(
+                self.name,
+                None,
+                f"{what} of shape {np.shape(value)} and type {type(value).__name__}",
                 f"one number per environment: an array of shape {self._shape}",
                 f"return {what} as an array of this shape from step.",
             )
-        if dtype is np.float32 and not all_finite(x):
-            i = int(bad_rows(x)[0])
-            raise not_finite(self.name, what, i, self.when(), x[i])
+        check_finite(self.name, what, x, self.when)
         return x
 
     def _stored(self, seen: Tree, mask: Array | None, i: int | None = None) -> Tree:
@@ -138,45 +132,33 @@ class Reader:
         return {key: self._array(key, flat[key], i) for key in self._specs}
 
     def _array(self, key: str, value: Array, i: int | None) -> Array:
-        leaf = self._specs[key]
-        shape = self._shapes[key] if i is None else leaf.shape
+        leaf, n = self._specs[key], self.n if i is None else 0
+        shape = self._shapes[key] if n else leaf.shape
         if key in self.stays and not isinstance(value, np.ndarray):
-            return self._tensor(key, value, shape)
+            return self._tensor(key, value, shape, n)
         given = value if isinstance(value, np.ndarray) else to_numpy(value)
         if given.shape != shape or (key, given.dtype) not in self._fitting:
             if given.shape != shape or not storable(given, leaf):
-                which = "" if i is None else f" as the last one of environment {i}"
-                raise self._unlike_space(key, given, shape, which)
+                which = "" if n else f"as the last one of environment {i}"
+                raise unlike_space(self.name, None, given, leaf, key, which, n)
             if np.can_cast(given.dtype, leaf.dtype) or leaf.dtype.startswith("f"):
                 self._fitting.add((key, given.dtype))
         return np.array(given, leaf.dtype, order="C")
 
-    def _tensor(self, key: str, value: Array, shape: tuple[int, ...]) -> Array:
+    def _tensor(self, key: str, value: Array, shape: tuple[int, ...], n: int) -> Array:
         leaf = self._specs[key]
         dtype = dtype_of(value)
         if tuple(value.shape) != shape or not np.can_cast(dtype, leaf.dtype, "same_kind"):
-            raise self._unlike_space(key, value, shape)
+            raise unlike_space(self.name, None, value, leaf, key, "", n)
         stored = kept(value, leaf.dtype)
         narrower = dtype.kind != "f" and not np.can_cast(dtype, leaf.dtype)
         if narrower and not leaf.dtype.startswith("f") and not bool((stored == value).all()):
-            raise self._unlike_space(key, value, shape)
+            raise unlike_space(self.name, None, value, leaf, key, "", n)
         return stored
 
     def stay(self) -> None:
         """Keep Box observations that are tensors on their device from now on."""
         self.stays = {k for k, leaf in self._specs.items() if leaf.kind == "box" and k != MASK}
-
-    def _unlike_space(
-        self, key: str, given: Array, shape: tuple[int, ...], which: str = ""
-    ) -> EnvironmentFault:
-        where = f" under {key!r}" if key else ""
-        return EnvironmentFault(
-            f"the vector environment of {self.name} returned observations{where} of shape "
-            f"{given.shape} and dtype {given.dtype}{which}.",
-            f"shape {shape} and dtype {self._specs[key].dtype}, as declared in its "
-            "single_observation_space",
-            "correct the environment's observation or its single_observation_space.",
-        )
 
     def _mask(self, info: Info, going: Array) -> Array:
         """Read masks [N, choices] of 0 and 1; all ones if no environment acts any more."""
@@ -184,10 +166,8 @@ class Reader:
         if given is None and not going.any():
             return np.ones(self._shapes[MASK], np.int8)
         if given is None and self._method is not None:
-            try:
+            with raising(self.name):
                 came = self._method(going)
-            except Exception as error:
-                raise raised(self.name, None, None, error) from error
             rows = [row if acts else None for row, acts in zip(came, going, strict=True)]
             return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
         if given is None:
@@ -209,9 +189,10 @@ class Reader:
         return bits_of(row)
 
     def _no_mask(self, i: int) -> EnvironmentFault:
-        return EnvironmentFault(
-            f"the vector environment of {self.name} returned no action mask for environment {i} "
-            f"{self.when()}, but did after its first reset.",
+        return returned(
+            self.name,
+            None,
+            f"no action mask for environment {i} {self.when()}, but did after its first reset",
             f"info[{MASK!r}] after every reset and step; for an episode truncated and reset in "
             f"the same step also info[{FINAL_INFO!r}][{MASK!r}], for the value of its last "
             "observation",
@@ -231,8 +212,3 @@ def _of_one(held: Tree, i: int) -> Tree:
     if isinstance(held, tuple):
         return tuple(_of_one(value, i) for value in held)
     return held[i]
-
-
-def _there(inner: Any, i: int) -> bool:
-    there = inner.get(f"_{MASK}")
-    return there is None or bool(there[i])

@@ -16,12 +16,12 @@ from tandem.learning.build import beside, build
 from tandem.learning.config import Config
 from tandem.learning.learners import Span
 from tandem.learning.loop import Loop
+from tandem.learning.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.transport import Arrays, Weights, writable
 from tandem.learning.seeds import Generators, derived
 from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.plan import select
 from tandem.networks.renorm import moves
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.transport import Arrays, Weights, writable
 from tandem.types import Array, JSONDict
 from tandem.workers.shared_memory import Handle, SharedArrays
 

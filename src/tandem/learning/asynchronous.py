@@ -12,18 +12,23 @@ import numpy as np
 
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_sequences import OnSequences
-from tandem.collect.trajectories import EndedEpisode, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
+from tandem.learning.collect.trajectories import EndedEpisode, read_ended
 from tandem.learning.learners import Learner, Span
 from tandem.learning.loop import Loop
+from tandem.learning.parallel.env_factory import check_can_travel
+from tandem.learning.parallel.transport import (
+    RayTransport,
+    SharedMemoryTransport,
+    Transport,
+    writable,
+)
+from tandem.learning.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.learning.seeds import Generators
 from tandem.learning.shared_replay import SharedReplay
 from tandem.networks.plan import Weights, select
-from tandem.parallel.env_factory import check_can_travel
-from tandem.parallel.transport import RayTransport, SharedMemoryTransport, Transport, writable
-from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.types import Array, Batch, JSONDict, Tree, Update
 from tandem.workers.process import WorkerHandle
 

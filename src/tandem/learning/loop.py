@@ -11,14 +11,14 @@ import numpy as np
 
 from tandem.algorithms.base import Forward
 from tandem.backends.backend import Backend, Network
-from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
-from tandem.collect.collector import Actor, Collector
-from tandem.collect.evaluation import Played
 from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import Environments, begun
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import ResumeError
 from tandem.learning import vectors
+from tandem.learning.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
+from tandem.learning.collect.collector import Actor, Collector
+from tandem.learning.collect.evaluation import Played
 from tandem.learning.events import (
     BatchBegin,
     BatchEnd,
@@ -30,11 +30,11 @@ from tandem.learning.events import (
     TrainEnd,
 )
 from tandem.learning.learners import Learner, ReplayLearner, RolloutLearner, Span
+from tandem.learning.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.pool import WorkerOptions, WorkerPool
 from tandem.learning.seeds import Generators
 from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.users import refuse_old_critics
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import WorkerOptions, WorkerPool
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, JSONDict, Tree
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tandem.errors import SettingError
-from tandem.parallel.env_factory import check_can_travel
+from tandem.learning.parallel.env_factory import check_can_travel
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tandem.collect.evaluation import EvaluationStopped
-from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, make, spare
 from tandem.envs.opening import opening, reset
 from tandem.errors import EngineError, EnvironmentFault, SettingError
 from tandem.learning import notebook
+from tandem.learning.collect.evaluation import EvaluationStopped
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.figures import figures
 from tandem.runs import config_file
 from tandem.runs.atomic_files import writing

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms.base import Algorithm
-from tandem.collect.trained_agent import Agent
 from tandem.errors import (
     CheckpointError,
     NetworkError,
     SettingError,
     UnknownNameError,
 )
+from tandem.learning.collect.trained_agent import Agent
 from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial

@@ -8,10 +8,10 @@ from typing import Any
 from tandem import algorithms, backends, spaces
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
-from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, environment_name, spaces_of
 from tandem.envs.wrapped import wrapped
 from tandem.errors import CheckpointError, NetworkError, TandemError
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators
 from tandem.networks import plan as plans

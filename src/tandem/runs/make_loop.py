@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from tandem.algorithms.recurrent_replay import TransitionSettings
-from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
+from tandem.envs.jax import host
 from tandem.envs.league import League, LeagueEnvFactory
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, closed_on_error
 from tandem.errors import SettingError
-from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.companions import Companions
+from tandem.learning.compiled.choice import MODE as COMPILED
 from tandem.learning.config import Config
 from tandem.learning.goals import goals_of
 from tandem.learning.loop import Loop
 from tandem.learning.normalization import note_wrappers
+from tandem.learning.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.pool import WorkerOptions
 from tandem.learning.seeds import Generators, derived
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import WorkerOptions
 from tandem.workers.ray import connect
 
 
@@ -64,7 +64,7 @@ def make_loop(
     with closed_on_error(*([] if is_instance(env) else [environments.close])):
         note_wrappers(environments, conf, is_instance(env), is_scored=not conf.own_eval_env)
         if is_compiled:
-            make = importlib.import_module("tandem.compiled.make").make
+            make = importlib.import_module("tandem.learning.compiled.make").make
             return make(conf, environments, network, optimizer), environments
         given = network, optimizer
         others = launch.begin(conf, Spaces.of(environments), *given)  # they start up meanwhile

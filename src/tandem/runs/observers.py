@@ -13,8 +13,8 @@ from time import monotonic
 
 import numpy as np
 
-from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.league import League
+from tandem.learning.collect.evaluation import EvaluationStopped
 from tandem.learning.events import (
     BatchEnd,
     CheckpointSaved,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tandem.collect.trained_agent import Agent
 from tandem.learning import notebook
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.events import Evaluation
 from tandem.runs.folder import Run
 

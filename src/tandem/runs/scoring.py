@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tandem.collect.evaluation import EvaluationEnvs
 from tandem.envs.factory import is_instance
 from tandem.envs.occupied import running
 from tandem.envs.vector_source import VectorSource
 from tandem.errors import attempt, note
+from tandem.learning.collect.evaluation import EvaluationEnvs
 from tandem.learning.events import Evaluation
 from tandem.learning.normalization import note_wrappers
 from tandem.learning.seeds import derived

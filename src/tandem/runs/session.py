@@ -17,8 +17,6 @@ from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.backends.backend import Network
-from tandem.collect.actor import fixed
-from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import League
 from tandem.envs.occupied import running
@@ -30,6 +28,8 @@ from tandem.errors import (
     collected,
 )
 from tandem.learning.build import expect_frozen
+from tandem.learning.collect.actor import fixed
+from tandem.learning.collect.trained_agent import Agent
 from tandem.learning.config import Config, executed, restarted
 from tandem.learning.events import Evaluation, Event
 from tandem.learning.vectors import note_resuming

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tandem.collect.actor import publish
-from tandem.collect.trained_agent import Agent
 from tandem.errors import CheckpointError, SettingError, note, one_of
+from tandem.learning.collect.actor import publish
+from tandem.learning.collect.trained_agent import Agent
 from tandem.networks.plan import Weights, select
 from tandem.networks.users import refuse_old_layers
 from tandem.runs import checkpoint

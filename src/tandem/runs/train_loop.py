@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tandem.collect.evaluation import EvaluationStopped
 from tandem.errors import EnvironmentFault, WorkerError, note
+from tandem.learning.collect.evaluation import EvaluationStopped
 from tandem.learning.events import BatchEnd, Event, TrainBegin, TrainEnd
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback

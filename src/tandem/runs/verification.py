@@ -14,8 +14,8 @@ from tandem.backends import process
 from tandem.envs.vector_source import VectorSource
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
+from tandem.learning.parallel.choice import has_gpu
 from tandem.learning.vectors import env_of
-from tandem.parallel.choice import has_gpu
 from tandem.runs import checkpoint, config_file, start
 from tandem.runs import trust as trusts
 from tandem.runs.callbacks import Callback

@@ -21,11 +21,11 @@ from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward, Settings
 from tandem.algorithms.recurrent_batches import advance, later
 from tandem.backends.backend import RECORDER, Backend, Each, Loss
-from tandem.collect.actor import PolicyActor, fixed
-from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import EnvLike, make, vectorize
 from tandem.errors import NonFiniteError
 from tandem.learning.build import Spaces
+from tandem.learning.collect.actor import PolicyActor, fixed
+from tandem.learning.collect.evaluation import evaluate
 from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
 from tandem.learning.learners import compiled

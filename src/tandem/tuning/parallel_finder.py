@@ -20,7 +20,7 @@ from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.errors import SettingError, TandemError, one_of
-from tandem.parallel.choice import cores
+from tandem.learning.parallel.choice import cores
 from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, layout_of, train_agent

@@ -25,7 +25,7 @@ from tandem.errors import NonFiniteError, SettingError, UnknownNameError, noting
 from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
-from tandem.parallel.choice import cores
+from tandem.learning.parallel.choice import cores
 from tandem.reports import plots
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import free_folder, new_folder

@@ -19,7 +19,7 @@ from tandem.envs import ids
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, WorkerError, one_of
 from tandem.learning.config import plain
-from tandem.parallel.choice import cpus_of, runs_at_once
+from tandem.learning.parallel.choice import cpus_of, runs_at_once
 from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again

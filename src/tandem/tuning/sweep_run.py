@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem import trainer
-from tandem.collect.evaluation import EvaluationStopped
 from tandem.errors import (
     CheckpointError,
     MemoryBudgetError,
@@ -20,6 +19,7 @@ from tandem.errors import (
     UnrepeatableError,
     WorkerError,
 )
+from tandem.learning.collect.evaluation import EvaluationStopped
 from tandem.learning.events import EvaluationEnd
 from tandem.platforms import FULL
 from tandem.runs.session import Session

@@ -19,7 +19,7 @@ from tandem.agents.rl import BaseAgent
 from tandem.backends.variables import flat, read
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning.loop import broken_off
-from tandem.parallel.remote import Remote
+from tandem.learning.parallel.remote import Remote
 from tandem.runs import checkpoint
 from tandem.runs.signals import Signals, raise_again
 from tandem.tuning.snapshot import Snapshot, is_unbuilt

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from tandem import algorithms, backends
-from tandem.collect.actor import fixed
-from tandem.compiled import moments
-from tandem.compiled.blocks import Replay, Rollouts
-from tandem.compiled.collecting import forwards, when
-from tandem.compiled.evaluation import CompiledEvaluator
-from tandem.compiled.loop import CompiledLoop
+from tandem.envs.jax.protocol import TimeStep
+from tandem.envs.jax.worlds import CartPole, Pendulum
 from tandem.errors import NonFiniteError
-from tandem.functional.protocol import TimeStep
-from tandem.functional.worlds import CartPole, Pendulum
 from tandem.learning import normalization
+from tandem.learning.collect.actor import fixed
+from tandem.learning.compiled import moments
+from tandem.learning.compiled.blocks import Replay, Rollouts
+from tandem.learning.compiled.collecting import forwards, when
+from tandem.learning.compiled.evaluation import CompiledEvaluator
+from tandem.learning.compiled.loop import CompiledLoop
 from tandem.learning.events import BatchEnd, EpisodeEnd
 from tandem.learning.seeds import Generators, derived
 from tandem.settings import apply

@@ -17,9 +17,9 @@ import pytest
 
 import tandem
 from tandem.cli import main
-from tandem.compiled.loop import CompiledLoop
+from tandem.envs.jax.worlds import CartPole
 from tandem.errors import TandemError
-from tandem.functional.worlds import CartPole
+from tandem.learning.compiled.loop import CompiledLoop
 from tandem.learning.events import BatchEnd, EpisodeEnd, EvaluationEnd
 from tandem.runs import verification
 from tandem.runs.callbacks import Callback

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import TransformAction
 
 from tandem import algorithms
-from tandem.collect.actor import forwards
 from tandem.envs.team import Team
+from tandem.learning.collect.actor import forwards
 from tandem.testing import contracts
 from tandem.testing import environments as games
 from tandem.testing import team_games as together

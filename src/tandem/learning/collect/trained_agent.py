@@ -10,10 +10,10 @@ import numpy as np
 
 from tandem.algorithms import name_of
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
 from tandem.envs.wrapped import wrapped
 from tandem.errors import NetworkError, SettingError, SpaceError, TandemError
+from tandem.learning.collect.actor import PolicyActor
 from tandem.spaces import MASK, Leaf, Spec, described, fits
 from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.collector import Actor, Collector
-from tandem.collect.trajectories import TrajectoryBuilder
 from tandem.envs.vector import Arrays, Step
+from tandem.learning.collect.collector import Actor, Collector
+from tandem.learning.collect.trajectories import TrajectoryBuilder
 from tandem.types import JSONDict, Trajectory, Tree, leaves, tree_map
 
 ARRIVED = ("reward", "terminated", "truncated", "valid")  # saved fields of a `Step`

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from tandem.functional.pictures import picture
-from tandem.functional.protocol import TimeStep
+from tandem.envs.jax.pictures import picture
+from tandem.envs.jax.protocol import TimeStep
 from tandem.types import Array
 
 NO = np.False_

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from tandem.envs.factory import is_instance, random_actions
-from tandem.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.env_factory import EnvFactory
 from tandem.platforms import cores as cores
 
 HANDOVER = 400e-6  # overhead of workers per block, in seconds

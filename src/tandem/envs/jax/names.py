@@ -12,9 +12,9 @@ from typing import Any
 from tandem.envs.calls import has_methods
 from tandem.envs.functions import KINDS, WORLDS
 from tandem.envs.ids import import_gymnasium
+from tandem.envs.jax import host
+from tandem.envs.jax.protocol import FunctionalEnv
 from tandem.errors import EngineError, SettingError, TandemError, UnknownNameError
-from tandem.functional import host
-from tandem.functional.protocol import FunctionalEnv
 from tandem.types import EnvKwargs, JSONDict
 
 # family of ids -> pip package that its environments need
@@ -47,7 +47,7 @@ def view(env: Any, kwargs: EnvKwargs | None = None, name: str = "") -> Any:
         made = by_id(env, **given) if isinstance(env, str) else adapted(env)
     except ImportError as error:
         raise _missing(name, error) from error
-    from tandem.functional.view import FunctionalView  # imports JAX
+    from tandem.envs.jax.view import FunctionalView  # imports JAX
 
     if not isinstance(env, str) and has_methods(made, "render"):
         mode = "rgb_array"  # objects take no render_mode; images are only made on request
@@ -104,7 +104,7 @@ def adapted(env: Any) -> FunctionalEnv:
 
 def _adapters() -> ModuleType:
     """Import the adapters, which import JAX."""
-    from tandem.functional import adapters  # imports JAX
+    from tandem.envs.jax import adapters  # imports JAX
 
     return adapters
 
@@ -122,7 +122,7 @@ def _adapted(env: object, adapter: Callable[[object], FunctionalEnv]) -> Functio
 
 
 def _tandem(name: str, inner: str, kwargs: JSONDict) -> FunctionalEnv:
-    from tandem.functional import worlds  # imports JAX
+    from tandem.envs.jax import worlds  # imports JAX
 
     return getattr(worlds, WORLDS[name])(**kwargs)
 

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.compiled import moments
-from tandem.compiled.arrays import from_arrays, to_arrays
-from tandem.compiled.collecting import Acting, BlockEpisodes, Collecting, forwards
-from tandem.compiled.generator import Keyed
-from tandem.functional.protocol import FunctionalEnv
+from tandem.envs.jax.protocol import FunctionalEnv
+from tandem.learning.compiled import moments
+from tandem.learning.compiled.arrays import from_arrays, to_arrays
+from tandem.learning.compiled.collecting import Acting, BlockEpisodes, Collecting, forwards
+from tandem.learning.compiled.generator import Keyed
 from tandem.spaces import observation_spec
 from tandem.types import Array, Batch, Tree
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.checks import other_number
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Arrays as Saved
-from tandem.envs.vector import Environments, Step, closed_on_error, other_number
+from tandem.envs.vector import Environments, Step, closed_on_error
 from tandem.errors import ResumeError, SettingError, UnrepeatableError
+from tandem.learning.parallel.env_factory import divide, generation_seed
+from tandem.learning.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.networks.plan import select
-from tandem.parallel.env_factory import divide, generation_seed
-from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import Spec
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 from tandem.workers.process import Process

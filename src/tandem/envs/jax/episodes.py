@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tandem.functional.protocol import FunctionalEnv, TimeStep
+from tandem.envs.jax.protocol import FunctionalEnv, TimeStep
 from tandem.types import Array, Tree
 
 

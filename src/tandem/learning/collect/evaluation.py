@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
 from tandem.envs.calls import EnvironmentCall, has_methods
 from tandem.envs.factory import (
@@ -28,6 +27,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.envs.vector_source import VectorSource, brought, named_by
 from tandem.errors import SettingError, at_least
+from tandem.learning.collect.collector import Actor, reset_ended
 from tandem.settings import whole_number
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import EnvKwargs, Tree

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.collect.actor import PolicyActor, Portable, RandomActor
-from tandem.collect.collector import Collector
-from tandem.collect.trajectories import BlockInfo, pack
 from tandem.envs.vector import closed_on_error
+from tandem.learning.collect.actor import PolicyActor, Portable, RandomActor
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.trajectories import BlockInfo, pack
+from tandem.learning.parallel.env_factory import EnvFactory
+from tandem.learning.parallel.transport import Weights, writable
 from tandem.networks.plan import Twin
-from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.transport import Weights, writable
 from tandem.spaces import ActionMode
 from tandem.types import Array, Cuts, JSONDict, Trajectory, Tree, tree_map
 from tandem.workers.shared_memory import ShapeDtype, shape_dtype

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from tandem.collect.actor import PolicyActor, Portable, RandomActor
-from tandem.collect.collector import Collector
-from tandem.collect.trajectories import BlockInfo, EndedEpisode, join_environments, unpack
 from tandem.errors import ResumeError, SettingError
-from tandem.networks.plan import Twin, select
-from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
-from tandem.parallel.transport import (
+from tandem.learning.collect.actor import PolicyActor, Portable, RandomActor
+from tandem.learning.collect.collector import Collector
+from tandem.learning.collect.trajectories import BlockInfo, EndedEpisode, join_environments, unpack
+from tandem.learning.parallel.env_factory import EnvFactory, check_can_travel, divide
+from tandem.learning.parallel.transport import (
     Arrays,
     RayTransport,
     SharedMemoryTransport,
     Transport,
     Weights,
 )
-from tandem.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
-from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
+from tandem.learning.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
+from tandem.learning.parallel.worker_group import Worker, WorkerGroup, merge_arrays
+from tandem.networks.plan import Twin, select
 from tandem.settings import nearest_multiple
 from tandem.spaces import MASK, ActionMode, Spec
 from tandem.types import Array, JSONDict, Trajectory, Tree, leaves, tree_map

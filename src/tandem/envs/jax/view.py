@@ -13,9 +13,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
-from tandem.functional.host import processor
-from tandem.functional.protocol import FunctionalEnv
-from tandem.functional.vector import NEVER, FunctionalVector, programs
+from tandem.envs.jax.host import processor
+from tandem.envs.jax.protocol import FunctionalEnv
+from tandem.envs.jax.vector import NEVER, FunctionalVector, programs
 from tandem.spaces import in_space
 from tandem.types import Array, Info, JSONDict, Tree
 

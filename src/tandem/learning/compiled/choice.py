@@ -9,7 +9,7 @@ from typing import Any
 from tandem.algorithms import own
 from tandem.errors import EngineError, SettingError, note
 from tandem.learning.config import Options
-from tandem.parallel.choice import has_gpu
+from tandem.learning.parallel.choice import has_gpu
 from tandem.settings import by_name
 from tandem.spaces import Leaf, Spec
 

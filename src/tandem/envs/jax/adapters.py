@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.jax.protocol import TimeStep
 from tandem.errors import SpaceError
-from tandem.functional.protocol import TimeStep
 from tandem.spaces import MASK, in_space
 from tandem.types import Array, Tree
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import jax
 
-from tandem.compiled.blocks import Replay, Rollouts
-from tandem.compiled.evaluation import CompiledEvaluator
-from tandem.compiled.loop import CompiledLoop
-from tandem.functional.checks import same_dtypes
+from tandem.envs.jax.checks import same_dtypes
 from tandem.learning import fits
 from tandem.learning.build import build
+from tandem.learning.compiled.blocks import Replay, Rollouts
+from tandem.learning.compiled.evaluation import CompiledEvaluator
+from tandem.learning.compiled.loop import CompiledLoop
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
 from tandem.platforms import user_folder

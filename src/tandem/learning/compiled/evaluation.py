@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.collect.evaluation import EvaluationStopped, Played
-from tandem.compiled.collecting import Acting, Collecting
+from tandem.learning.collect.evaluation import EvaluationStopped, Played
+from tandem.learning.compiled.collecting import Acting, Collecting
 from tandem.networks.plan import Weights
 from tandem.types import Array
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.parallel.worker_group import Worker
+from tandem.learning.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
 from tandem.workers import ray as cluster
 from tandem.workers.process import Process

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.collect.actor import RandomActor
-from tandem.compiled.faults import Faults
-from tandem.compiled.generator import Keyed
 from tandem.envs.actions import to_environment
-from tandem.functional import episodes
-from tandem.functional.episodes import Episodes, StepResult, where
-from tandem.functional.protocol import FunctionalEnv
+from tandem.envs.jax import episodes
+from tandem.envs.jax.episodes import Episodes, StepResult, where
+from tandem.envs.jax.protocol import FunctionalEnv
+from tandem.learning.collect.actor import RandomActor
+from tandem.learning.compiled.faults import Faults
+from tandem.learning.compiled.generator import Keyed
 from tandem.spaces import action_leaf, observation_spec
 from tandem.types import Array, Cuts, Trajectory, Tree
 from tandem.vector_actions import restored, taken_space

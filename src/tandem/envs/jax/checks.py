@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import Space
 from jax import dtypes
 
+from tandem.envs.jax.protocol import FunctionalEnv, TimeStep
 from tandem.errors import EnvironmentFault, SpaceError
-from tandem.functional.protocol import FunctionalEnv, TimeStep
 from tandem.spaces import Leaf, flattener, observation_spec
 from tandem.types import Tree
 

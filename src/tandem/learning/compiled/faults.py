@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tandem.envs.vector import no_choice, no_symbol, not_finite
+from tandem.envs.checks import no_choice, no_symbol, not_finite
 from tandem.spaces import MASK, Leaf, action_leaf, flattener, observation_spec
 from tandem.types import Array, Tree
 from tandem.vector_actions import taken_space
@@ -65,14 +65,14 @@ class Faults:
         code, env = int(abs(codes[at])), int(at[-1])
         when = f"at step {int(length[at]) - int(codes[at] < 0)} of its episode"
         if code == REWARD:
-            raise not_finite(self.name, "the reward", env, when, "NaN or infinity")
+            raise not_finite(self.name, env, "the reward", when, "NaN or infinity")
         if code == CHOICE:
             raise no_choice(self.name, env, when)
         key, spec = list(self.parts.items())[(code - PARTS) // 2]
         where = f" of {key!r}" if key else ""
         if (code - PARTS) % 2:
             raise no_symbol(self.name, env, when, f"{where.strip()} out of range".strip(), spec)
-        raise not_finite(self.name, f"the observation{where}", env, when, "NaN or infinity")
+        raise not_finite(self.name, env, f"the observation{where}", when, "NaN or infinity")
 
 
 def _first(found: Array, wrong: Array, code: int) -> Array:

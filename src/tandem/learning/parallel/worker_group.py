@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tandem.collect.trajectories import EndedEpisode
 from tandem.errors import WorkerError
+from tandem.learning.collect.trajectories import EndedEpisode
 from tandem.types import Array, EpisodeResult
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
 

@@ -14,23 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tandem.envs.calls import UNSEALED
-from tandem.envs.vector import (
-    Arrays,
-    Environments,
-    Step,
-    all_finite,
-    bad_rows,
-    episode_seed,
-    not_finite,
-    other_number,
-    raised,
-)
+from tandem.envs.checks import check_finite, other_number, raising
+from tandem.envs.jax.checks import check
+from tandem.envs.jax.episodes import Episodes, StepResult, beginnings, move, renew
+from tandem.envs.jax.host import processor
+from tandem.envs.jax.protocol import FunctionalEnv
+from tandem.envs.vector import Arrays, Environments, Step, episode_seed
 from tandem.errors import ResumeError
-from tandem.functional.checks import check
-from tandem.functional.episodes import Episodes, StepResult, beginnings, move, renew
-from tandem.functional.host import processor
-from tandem.functional.protocol import FunctionalEnv
-from tandem.types import Array, JSONDict, Tree
+from tandem.types import Array, JSONDict, Tree, tree_map
 from tandem.vector_actions import restored, taken_space
 
 NEVER = 2**31 - 1  # steps: limit of episodes that are never truncated
@@ -187,15 +178,13 @@ class FunctionalVector(Environments):
                 np.array, (outcome.reward, outcome.terminated, outcome.last, outcome.length)
             )
             obs = self._read(after.obs)
-        if not all_finite(reward):
-            i = int(bad_rows(reward)[0])
-            raise not_finite(self.name, "the reward", i, _when(length[i]), reward[i])
+        check_finite(self.name, "the reward", reward, lambda i: _when(length[i]))
         self.check(obs, lambda i: _when(length[i]), ~terminated)
         self._now, self._cut, final = after, last, list[tuple[int, Tree]]()
         ended = np.flatnonzero(last)
         if ended.size:
             self._cut = last & ~terminated & (length >= self._budget)
-            final = [(i, _row(obs, i)) for i in ended.tolist()]
+            final = [(i, tree_map(lambda x, i=i: x[i].copy(), obs)) for i in ended.tolist()]
             obs = self._renewed(last, length)
         return Step(obs, reward, terminated, last & ~terminated, self._valid.copy(), final)
 
@@ -244,11 +233,9 @@ class FunctionalVector(Environments):
 
     @contextmanager
     def _computing(self, step: int | None = None) -> Iterator[None]:
-        with processor():
-            try:
-                yield
-            except Exception as error:  # from a callback of the environment, or out of memory
-                raise raised(self.name, None, step, error) from error
+        # from a callback of the environment, or out of memory
+        with processor(), raising(self.name, step=step):
+            yield
 
     def _renewed(self, last: Array, length: Array) -> Tree:
         """Start new episodes where `last` [N], and return the observations to continue with."""
@@ -290,10 +277,6 @@ class FunctionalVector(Environments):
 
 def _when(step: int) -> str:
     return f"at step {int(step)} of its episode"
-
-
-def _row(obs: Tree, i: int) -> Tree:
-    return {key: x[i].copy() for key, x in obs.items()} if isinstance(obs, dict) else obs[i].copy()
 
 
 def _is_key(x: Any) -> bool:

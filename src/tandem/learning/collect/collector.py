@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.collect.trajectories import EndedEpisode, TrajectoryBuilder
 from tandem.envs.actions import to_environment
 from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step, begun
 from tandem.errors import ResumeError, UnrepeatableError
+from tandem.learning.collect.trajectories import EndedEpisode, TrajectoryBuilder
 from tandem.spaces import ActionMode
 from tandem.types import Array, EpisodeResult, JSONDict, Trajectory, Tree, leaves, tree_map
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from tandem.algorithms.base import Call, ReplaySettings
 from tandem.backends import backend as seam
-from tandem.collect.actor import forwards
-from tandem.collect.evaluation import Played
 from tandem.errors import ResumeError
+from tandem.learning.collect.actor import forwards
+from tandem.learning.collect.evaluation import Played
 from tandem.learning.events import (
     BatchBegin,
     BatchEnd,
@@ -31,7 +31,7 @@ from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, EpisodeResult, JSONDict
 
 if TYPE_CHECKING:  # imports JAX, which other runs do not need
-    from tandem.compiled.blocks import BlockInputs, Blocks, Carry, Report
+    from tandem.learning.compiled.blocks import BlockInputs, Blocks, Carry, Report
 
 SECONDS = 0.5  # target duration of a call; signals and callbacks wait that long
 FASTER = 4  # maximum growth of the number of blocks between calls

@@ -1,0 +1,2 @@
+"""Environments as pure JAX functions: their interface, adapters for other libraries, and vectorized
+stepping. Public names are in `tandem.functional`."""
