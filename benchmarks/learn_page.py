@@ -3,15 +3,17 @@ algorithms, from benchmarks/results/learn.csv."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable
 from math import sqrt
 from statistics import mean, stdev
+from typing import Any
 
-from benchmarks import normalized, tables
+from benchmarks import learn_peer, normalized, tables
 from benchmarks.learn_rows import ROWS, SOURCES, Learned
-from benchmarks.learn_tables import Line, read
+from benchmarks.learn_tables import STUDENT, Line, read
 from benchmarks.measure import ROOT
 from tandem import algorithms
 from tandem.learning.figures import figures
@@ -20,22 +22,31 @@ from tandem.settings import flag
 PAGE = ROOT / "docs" / "results" / "scores.md"
 ALGORITHMS = ROOT / "docs" / "algorithms"
 RESULTS = ROOT / "benchmarks" / "results"
-# the 97.5 % points of Student's t with as many degrees of freedom
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
 # settings on top of the zoo's entry that say what a row is
+# title -> how the ids of its environments begin
+FAMILIES = {
+    "Classic control": ("CartPole", "Pendulum", "Acrobot", "MountainCar", "tandem/"),
+    "Box2D": ("LunarLander", "BipedalWalker", "CarRacing"),
+    "MuJoCo": ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Swimmer"),
+    "Robots with goals": ("Fetch",),
+    "Several agents": ("mpe/",),
+    "Atari": ("ALE/",),
+}
 SAID = ("entry", "policy", "learners", "body", "memory")
 
 HEAD = """\
 # Scores
 
-This page lists the scores of all algorithms by environment. A row's name links to its learning
-curves. To train a row again, run `make learn ROW=NAME`.
+This page lists the scores of all algorithms by family of environments. A row's name links to its
+learning curves. To train a row again, run `make learn ROW=NAME`.
 
 - **best**: mean return of each run's best checkpoint over {episodes} evaluation episodes, averaged
   over the training seeds. The evaluation uses fresh seeds, not those that selected the checkpoint.
   ± is half the width of the 95 % confidence interval over training seeds (Student's t): with three
   seeds, 2.5 standard deviations.
 - **last**: the same for the last checkpoint.
+- **SB3**: the last policies of Stable-Baselines3 or sb3-contrib with the same settings and steps,
+  on the same machine ([conditions](../../benchmarks/results/learn_peer.md)).
 - **published**: scores from other sources, with their conditions if they differ ({sources}).
 - **minutes**: wall time of one seed on one CPU core.
 
@@ -57,6 +68,10 @@ intervals do not order algorithms.
 
 {table}"""
 
+HEADING = """\
+| row | environment | algorithm | backend | steps | best | last | SB3 | published | minutes |
+|---|---|---|---|--:|--:|--:|--:|--:|--:|
+"""
 BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
 OVER_CURVES = """\
 Curves show the interquartile mean of the seeds' evaluations with a 95 % band. Below each: the mean
@@ -157,13 +172,18 @@ def page(lines: Iterable[Line]) -> str:
     text = HEAD.format(episodes="/".join(episodes), sources=sources)
     if found := normalized.intervals(lines):
         text += NORMALIZED.format(table=_normalized(found))
-    for env in dict.fromkeys(row.env for row in known):
-        rows = [row for row in known if row.env == env]
-        text += f"\n## {env}\n\n"
-        text += "| row | algorithm | backend | steps | best | last | published | minutes |\n"
-        text += "|---|---|---|--:|--:|--:|--:|--:|\n"
-        text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
+    beside = json.loads((RESULTS / "learn_peer.json").read_text(encoding="utf-8"))["rows"]
+    for family, beginnings in FAMILIES.items():
+        rows = [row for row in known if row.env.startswith(beginnings)]
+        text += f"\n## {family}\n\n" if rows else ""
+        text += HEADING if rows else ""
+        for row in sorted(rows, key=lambda row: beginnings.index(_beginning(row, beginnings))):
+            text += f"{_line(row, by_row[row.name], beside)}\n"
     return text
+
+
+def _beginning(row: Learned, beginnings: tuple[str, ...]) -> str:
+    return next(each for each in beginnings if row.env.startswith(each))
 
 
 def _normalized(found: dict[str, dict[str, normalized.Interval]]) -> str:
@@ -178,20 +198,31 @@ def _normalized(found: dict[str, dict[str, normalized.Interval]]) -> str:
     return text
 
 
-def _line(row: Learned, lines: list[Line]) -> str:
+def _line(row: Learned, lines: list[Line], beside: dict[str, Any]) -> str:
     curve = f"../../benchmarks/results/curves/{row.name}.png"
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
     cells = [
         f"[`{row.name}`]({curve})" if (PAGE.parent / curve).is_file() else f"`{row.name}`",
+        row.env,
         ", ".join([row.algorithm, *(f"{n}={x}" for n, x in row.settings.items() if n in SAID)]),
         row.framework,
         f"{row.steps:,}",
         _minus(_scored(best)) + _unfinished(row, lines),
         _minus(figures(mean(last), grouped=True)),
+        _minus(_theirs(row, beside)),
         _minus(row.published),
         f"{mean(float(x['seconds']) for x in lines) / 60:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _theirs(row: Learned, beside: dict[str, Any]) -> str:
+    """The score of Stable-Baselines3, if it was run as long."""
+    compared = {each.name: each for each in learn_peer.ROWS}.get(row.line)
+    if compared is None or compared.steps != row.steps:
+        return ""
+    runs = beside.get(row.line, {}).get("sb3", {}).values()
+    return _scored([run["last"] for run in runs]) if runs else ""
 
 
 def _unfinished(row: Learned, lines: list[Line]) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import peers, tables
-from benchmarks.learn_page import STUDENT
+from benchmarks.learn_tables import STUDENT
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 from tandem import algorithms
 

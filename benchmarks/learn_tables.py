@@ -38,6 +38,8 @@ COLUMNS = (
     "versions",
     "date",
 )
+# the 97.5 % points of Student's t with as many degrees of freedom
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
 Line = dict[str, str]
 
 

@@ -87,9 +87,9 @@ class Reader:
         mask = None
         if self.masks:
             inner = info.get(FINAL_INFO)
-            rows = inner.get(MASK) if isinstance(inner, dict) else None
-            there = rows is not None and inner.get(f"_{MASK}", self._everywhere)[i]
-            row = rows[i] if there else None
+            row = None
+            if isinstance(inner, dict) and inner.get(f"_{MASK}", self._everywhere)[i]:
+                row = inner[MASK][i] if MASK in inner else None
             mask = self._row_of_mask(i, row, terminated)
         obs = self._stored(seen, mask, i)
         self.of.check_last(i, obs, self.when(), terminated)
