@@ -54,6 +54,10 @@ class Compared:
 
         return resolve(self.algorithm, self.env, {"steps": self.steps, **self.settings})[0]
 
+    def plain(self) -> Any:
+        """Those of the peer's agent; its environments normalize."""
+        return replace(self.resolved(), normalize_observations=False, normalize_rewards=False)
+
 
 ROWS = (
     Compared("ppo-halfcheetah", "ppo", "HalfCheetah-v5", 1_000_000),
@@ -152,14 +156,13 @@ def _sb3(row: Compared, seed: int) -> dict[str, Any]:
 
     settings = row.resolved()
     observations, rewards = settings.normalize_observations, settings.normalize_rewards
-    plain = replace(settings, normalize_observations=False, normalize_rewards=False)
     envs = peers.environments(row.env, settings.envs, seed)
     judge = peers.environments(row.env, EPISODES, seed + 1_000)
     if observations or rewards:
         flags = {"norm_obs": observations, "gamma": settings.gamma}
         envs = VecNormalize(envs, norm_reward=rewards, **flags)
         judge = VecNormalize(judge, norm_reward=False, training=False, **flags)
-    keywords = peers.translate("sb3", row.algorithm, plain)
+    keywords = peers.translate("sb3", row.algorithm, row.plain())
     model = peers.agent("sb3", row.algorithm, keywords, envs, seed)
     folder = RUNS / row.name / f"sb3-{seed}"
     callback = EvalCallback(

@@ -130,11 +130,8 @@ def test_algorithms_are_compared_over_shared_tasks_by_their_last_policies() -> N
     scores = {"HalfCheetah-v5": (-282.4, 9655.7), "Walker2d-v5": (1.9, 4933.1)}
     names = [f"{a}-{e}" for a in ("sac", "tqc", "crossq") for e in ("halfcheetah", "walker2d")]
     rows = [learn_rows.find(f"{name}-jax") for name in names]
-    lines = [
-        line(r.name, k, 0.0) | {"last_mean": str(scores[r.env][k > 0])}
-        for k in range(4)
-        for r in rows
-    ]
+    each = [(k, row.name, str(scores[row.env][k > 0])) for k in range(4) for row in rows]
+    lines = [line(name, k, last_mean=last) for k, name, last in each]
     found = normalized.intervals([*lines, line("simba-walker2d-jax", 0, 0.0)])
     assert list(found) == ["off-policy"] and found["off-policy"]["sac"][0] == 1.0
     assert normalized.intervals(lines[:-7]) == {}, "a row has fewer than three seeds"

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import measure, peers, rows
+from benchmarks import learn_peer, measure, peers, rows
 from benchmarks.rows import PEERS, ROWS, Row
 from tandem.algorithms import get
 from tandem.settings import Schedule
@@ -108,15 +108,17 @@ def test_settings_and_schedules_in_their_words_and_what_the_contrib_package_has(
     assert "max_grad_norm" not in peers.translate("sbx", "dqn", resolved("dqn"))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_setting_is_translated_or_has_to_have_one_value(row: Row) -> None:
+@pytest.mark.parametrize("row", [*ROWS, *learn_peer.ROWS], ids=lambda row: row.name)
+def test_every_setting_is_translated_or_has_to_have_one_value(row: Any) -> None:
     """A setting of ours that the peers were not told would make it another piece of work."""
-    name = peers.theirs(row.algorithm, rows.resolved(row))
+    learns = isinstance(row, learn_peer.Compared)
+    settings = row.plain() if learns else rows.resolved(row)
+    name = peers.theirs(row.algorithm, settings)
     known = {*peers.SAME, *peers.UNUSED.get(name, ()), *peers.ELSEWHERE}
     known = known.union(peers.NAMES[name], peers.FIXED[name], peers.SPECIAL[name])
     assert {f.name for f in fields(get(row.algorithm).Settings)} <= known
-    for peer in {*PEERS}.difference(getattr(row, "without", ())):
-        peers.translate(peer, row.algorithm, rows.resolved(row))
+    for peer in {"sb3"} if learns else {*PEERS}.difference(getattr(row, "without", ())):
+        peers.translate(peer, row.algorithm, settings)
 
 
 NETWORK = {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5}, "ortho_init": True}
