@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from tandem import trainer
 from tandem.envs.factory import resume_fault
-from tandem.envs.plain import Plain, adapted
+from tandem.envs.plain import Plain, as_gymnasium
 from tandem.errors import EnvironmentFault, SpaceError
 
 
@@ -143,5 +143,5 @@ def test_copies_and_adapted_environments() -> None:
     assert other.action_space == env.action_space and other.step(1)[0][0] == env.at
     # Gymnasium's own stay as they are
     env = gymnasium.make("CartPole-v1")
-    assert adapted(env) is env and isinstance(adapted(Old()), Plain)
-    assert isinstance(adapted(env, reduce=max), Plain)
+    assert as_gymnasium(env) is env and isinstance(as_gymnasium(Old()), Plain)
+    assert isinstance(as_gymnasium(env, reduce=max), Plain)

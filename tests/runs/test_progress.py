@@ -21,7 +21,7 @@ from tandem.learning import notebook as html
 from tandem.learning.events import Evaluation
 from tandem.reports.animation import Animation
 from tandem.runs import notebook
-from tandem.runs.progress import Progress, duration
+from tandem.runs.progress_line import Progress, duration
 from tandem.types import EpisodeResult
 from tests.reports.test_run_report import Page
 from tests.runs.shared import QUICK

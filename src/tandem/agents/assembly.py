@@ -34,7 +34,7 @@ from tandem.backends.variables import flat
 from tandem.envs.factory import make, separate
 from tandem.envs.goals import joined, with_goal
 from tandem.envs.opening import look, opening
-from tandem.envs.plain import Plain, adapted
+from tandem.envs.plain import Plain, as_gymnasium
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EngineError, SettingError
@@ -287,7 +287,7 @@ class Assembly:
                     env = Plain(env, action_space=spaces.Discrete(2), reduce=reduction)
                     env.action_space = self._action_space(env)
                 else:
-                    env = adapted(env, reduce=reduction)
+                    env = as_gymnasium(env, reduce=reduction)
                 adapted_envs.append(with_goal(env) if arguments.HER else env)
         if not elsewhere:
             return Stepped(name, adapted_envs, seed)

@@ -135,7 +135,8 @@ class PPO(OnPolicy):
         """Return the negative of eq. 9 of the paper, [rows]:
         value_weight * (V - R)^2 - min(ratio * A, clip(ratio, 1 ± ε) * A) - entropy * H, where ratio
         is the new probability of the action divided by the old one, and R is GAE's A + V(old).
-        In the loss, A is standardized over the minibatch (`standardize_advantages`)."""
+        In the loss, but not in R, A is standardized over the minibatch (`standardize_advantages`).
+        `update` averages over the rows of the minibatch that count."""
         out, value = self.outputs(b)
         objective, kl, entropy = self.policy_terms(out, b)
         value_loss = self.value_loss(value, b.extra)

@@ -309,7 +309,8 @@ class SAC(SoftActorCritic):
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         """Return half the sum of both critics' squared errors [B] against the targets (eqs. 3, 5)
-        y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s')."""
+        y = r + discount * (min Q_target(s', a') - alpha * log pi(a' | s')), a' ~ pi(. | s'). r is
+        the `soft_reward`, and y has no gradient. Categorical values: their cross-entropies."""
         xp, (now, next_) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(next_, b.next_obs, b.noise[0])
         if isinstance(self.values, CategoricalValues):

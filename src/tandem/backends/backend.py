@@ -330,7 +330,7 @@ class Backend(ABC):
         stop: Array | None = None,
     ) -> None:
         """Set the status code if `stop` is true, or the loss `value` or the gradient is not finite.
-        Clip the gradient to the global norm `clip_norm`."""
+        Clip the gradient to the global norm `clip_norm`, which may be infinite."""
         norm = self._norm(gradient)
         self._check(optimizer, norm + value, stop)  # the sum is finite only if both are
         if clip_norm is not None:

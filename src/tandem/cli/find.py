@@ -18,7 +18,7 @@ from tandem.cli.parser import (
     network_argument,
 )
 from tandem.errors import SettingError, UnknownNameError
-from tandem.runs.progress import duration
+from tandem.runs.progress_line import duration
 from tandem.tuning import search
 from tandem.zoo import owners
 

@@ -20,7 +20,7 @@ from tandem.learning.figures import figures, mean_and_std
 from tandem.runs import following
 from tandem.runs.folder import describe
 from tandem.runs.following import Look
-from tandem.runs.progress import duration
+from tandem.runs.progress_line import duration
 
 WIDTH, HEIGHT = 76, 12  # of the curve, in characters
 MOST = 24  # maximum rows of a table in a terminal: the runs that changed last

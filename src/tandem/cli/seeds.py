@@ -23,7 +23,7 @@ from tandem.learning.figures import listed, mean_and_std
 from tandem.learning.parallel.choice import runs_at_once
 from tandem.platforms import is_held, keep_to, own_cores
 from tandem.reports.plots import curve
-from tandem.runs import config_file, progress
+from tandem.runs import config_file, progress_line
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
 from tandem.runs.signals import Signals, exit_code
@@ -46,7 +46,7 @@ class SeedWorker:
         if cores:
             keep_to(cores)
         if live:
-            progress.LINE = LINE
+            progress_line.LINE = LINE
         self._here = os.getcwd()
         sys.stdout = sys.__stdout__  # `cli.output` separates it from the output of libraries
         sys.stderr.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

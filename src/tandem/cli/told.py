@@ -11,7 +11,7 @@ from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
 from tandem.runs.folder import result_of
 from tandem.runs.json_log import JsonLog
-from tandem.runs.progress import duration
+from tandem.runs.progress_line import duration
 from tandem.runs.result import Result
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path

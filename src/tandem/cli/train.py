@@ -36,7 +36,7 @@ from tandem.learning.launch import Launch, find
 from tandem.runs import config_file
 from tandem.runs.folder import default_folder, result_of
 from tandem.runs.json_log import JsonLog
-from tandem.runs.progress import Progress
+from tandem.runs.progress_line import Progress
 from tandem.settings import declared, whole_number
 from tandem.trainer import TAKEN
 from tandem.zoo import other_names, owners

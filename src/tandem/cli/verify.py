@@ -10,7 +10,7 @@ from tandem.cli.parser import Parser, import_argument, network_argument
 from tandem.envs.vector_source import named
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
-from tandem.runs.progress import Progress
+from tandem.runs.progress_line import Progress
 from tandem.runs.verification import verify
 
 ABOUT = """Repeat a training run from its config.json in a temporary folder, and compare the weight

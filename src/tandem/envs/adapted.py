@@ -1,4 +1,5 @@
-"""Wrappers that every environment gets, unless a native vector does the same itself."""
+"""Wrappers that every environment of the trainer API gets, unless a native vector does the same
+itself."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tandem.vector_actions import vector_space
 
 def adapted(envs: Sequence[gymnasium.Env]) -> list[gymnasium.Env]:
     """Adapt environments of one type to algorithms: masks become part of observations, and actions
-    of a single agent become numbers or vectors."""
+    of a single agent become numbers or vectors. Teams and plain actions return early."""
     first = envs[0]
     for name in ("observation_space", "action_space"):
         if getattr(first, name, None) is None:

@@ -225,10 +225,10 @@ def vectorize(
         seed: Seed of the run.
         mode: "native" uses the environment's vector entry point, "plain" steps n environments one
             after another. "auto" is native if n is at least NATIVE_FROM and the registered vector
-            can be resumed exactly, otherwise plain. Atari games are native for every n, since
-            ale_py's vector is faster even for one game and resumes exactly. So are particle worlds
-            that `Particles` reproduces bit for bit, and functional environments, which take one
-            JAX call.
+            can be resumed exactly, otherwise plain. Atari games without wrappers are native for
+            every n, since ale_py's vector is faster even for one game and resumes exactly. So are
+            particle worlds that `Particles` reproduces bit for bit, and functional environments,
+            which take one JAX call.
         kwargs: Arguments for an id or a callable.
         first: Number of the first environment, which determines the seeds, if these environments
             are part of a larger set.

@@ -1,4 +1,5 @@
-"""Adapter from objects with the `reset` and `step` of gym before 0.26 to Gymnasium."""
+"""Adapter from objects with the `reset` and `step` of gym before 0.26 to Gymnasium. The mode
+"plain", which steps environments one by one, is `stepped`."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         return x.reshape(())
 
 
-def adapted(env: object, **more: Any) -> gymnasium.Env:
+def as_gymnasium(env: object, **more: Any) -> gymnasium.Env:
     """Return a Gymnasium environment unchanged. Any other object, or one with spaces or a function
     in `more`, is wrapped in a `Plain` with them."""
     if isinstance(env, gymnasium.Env) and all(x is None for x in more.values()):

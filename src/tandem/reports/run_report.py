@@ -22,7 +22,7 @@ from tandem.reports import plots
 from tandem.runs import checkpoint, config_file
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
-from tandem.runs.progress import duration
+from tandem.runs.progress_line import duration
 from tandem.runs.trust import wrapper_flags
 from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any, TextIO
 
 from tandem.learning.events import CheckpointSaved, EvaluationEnd, Event, TrainEnd
-from tandem.runs.progress import Progress
+from tandem.runs.progress_line import Progress
 from tandem.runs.writers import Row
 
 

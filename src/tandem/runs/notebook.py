@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from tandem.learning.events import Event, TrainBegin, TrainEnd
-from tandem.runs.progress import Progress, duration
+from tandem.runs.progress_line import Progress, duration
 
 REDRAW = 0.5  # minimum seconds between two messages to a notebook
 LINES = 6  # number of the latest messages shown

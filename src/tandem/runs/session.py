@@ -317,10 +317,10 @@ class Session:
     # Saving and resuming
 
     def state(self, replay: bool) -> tuple[JSONDict, checkpoint.Groups]:
-        """Return a checkpoint's JSON data, and its arrays in groups: `networks`, which acting
-        needs, by names common to all frameworks; `engine`, weights and optimizers as the backend
-        stores them; `collector`, the running episodes; `learner`, statistics and, with `replay`,
-        the replay buffer; `league`, past copies of the agent."""
+        """Return a checkpoint's JSON data, and its arrays in groups: `networks`, by names common to
+        all frameworks; `engine`, weights and optimizers as the backend stores them; `collector`,
+        the running episodes; `learner`, statistics and, with `replay`, the replay buffer; `league`,
+        past copies of the agent."""
         data, groups = self.loop.state(replay)
         acting = {r: network.plan for r, network in self._acting.items()}
         groups["networks"] = {
