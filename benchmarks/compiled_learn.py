@@ -63,7 +63,8 @@ def one(algorithm: str, env: str, given: dict[str, Any], seed: int) -> dict[str,
 
 def _random(env: str) -> float:
     """The mean return of a player who moves at random."""
-    from tandem.envs.factory import random_actions, vectorize
+    from tandem.envs.actions import random_actions
+    from tandem.envs.factory import vectorize
 
     envs, rng, returns = vectorize(env, 50), np.random.default_rng(0), []
     obs, scores = envs.reset(), np.zeros(50)

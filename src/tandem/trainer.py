@@ -38,8 +38,8 @@ from tandem.reports.plots import curve
 from tandem.runs import config_file, plugin_writers, start
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
-from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
+from tandem.runs.new_folders import new_folder
 from tandem.runs.notebook import progress as live_progress
 from tandem.runs.result import Result
 from tandem.runs.resume import resumed

@@ -14,7 +14,7 @@ from tandem.exploration import EpsGreedyQPolicy
 from tests.advice.net import follow
 from tests.agents.keras_q import Q
 
-DEVICES = "backends/keras_tensorflow_devices.py"
+DEVICES = "backends/keras_tensorflow_layout.py"
 
 
 def made(scope: Any = None, counts: Any = None) -> tuple[Q, Any]:

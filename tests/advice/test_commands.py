@@ -52,7 +52,12 @@ GAME = "config ppo CartPole-v1"
         ("seeds.py:resumed", "train --resume several --seed 3", "leave them out", ""),
         ("seeds_command.py:read", "train --resume torn", "one by one: {}", "--resume torn/s0"),
         ("seeds.py:resumed 4", MORE, AS_LONG, ""),
-        ("train.py:_fill", f"{CONFIG} --resume plain", "leave --resume out", f"{CONFIG} {SHORT}"),
+        (
+            "train_arguments.py:_fill",
+            f"{CONFIG} --resume plain",
+            "leave --resume out",
+            f"{CONFIG} {SHORT}",
+        ),
         ("parser.py:expect_both 2", "config ppo", "tandem {}", GAME),
         ("cli/config.py:run", f"{GAME} --out file.toml", "name another", f"{GAME} --out new.toml"),
         ("settings_file.py:read 2", "train --config list.json", "see an example: tandem {}", GAME),

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tandem.envs.actions import random_actions
 from tandem.envs.factory import (
     Stepped,
     environment_name,
     episode_seed,
     make,
-    random_actions,
     resume_fault,
     separate,
     spaces_of,

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tandem.envs import particles
-from tandem.envs.factory import random_actions, resume_fault, vectorize
+from tandem.envs.actions import random_actions
+from tandem.envs.factory import resume_fault, vectorize
 from tandem.envs.particles import Particles
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Step

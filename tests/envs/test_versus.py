@@ -10,8 +10,10 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from tandem.envs.factory import make, random_actions, resume_fault, vectorize
-from tandem.envs.league import League, LeagueEnvFactory, RandomPlayer
+from tandem.envs.actions import random_actions
+from tandem.envs.factory import make, resume_fault, vectorize
+from tandem.envs.league import League, RandomPlayer
+from tandem.envs.league_games import LeagueEnvFactory
 from tandem.envs.versus import Versus
 from tandem.errors import (
     EngineError,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tandem.envs.factory import make, random_actions, resume_fault, vectorize
+from tandem.envs.actions import random_actions
+from tandem.envs.factory import make, resume_fault, vectorize
 from tandem.envs.functions import is_one
 from tandem.envs.jax.vector import FunctionalVector
 from tandem.errors import SpaceError

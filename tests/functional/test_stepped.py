@@ -9,7 +9,8 @@ import pytest
 
 import tandem
 from tandem.envs import functions
-from tandem.envs.factory import environment_name, make, random_actions, resume_fault, vectorize
+from tandem.envs.actions import random_actions
+from tandem.envs.factory import environment_name, make, resume_fault, vectorize
 from tandem.envs.jax.vector import FunctionalVector
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed

@@ -14,7 +14,7 @@ import gymnasium
 import pytest
 
 import tandem
-from tandem.cli.train import with_address
+from tandem.cli.train_arguments import with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
 from tandem.runs.callbacks import Callback
 from tandem.workers.ray import _running_cluster, connect

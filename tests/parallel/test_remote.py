@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tandem.envs.factory import random_actions
+from tandem.envs.actions import random_actions
 from tandem.envs.stepped import Stepped
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError
 from tandem.learning.parallel.remote import Remote

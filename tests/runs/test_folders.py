@@ -20,7 +20,8 @@ from tandem.cli import main
 from tandem.drlbox.makers import make_trainer
 from tandem.errors import ResumeError, RunFolderError
 from tandem.reports.animation import film
-from tandem.runs.folder import Run, default_folder, drop_unused, runs_in
+from tandem.runs.folder import Run, runs_in
+from tandem.runs.new_folders import default_folder, drop_unused
 from tandem.runs.writers import CsvWriter
 from tandem.testing.environments import TerminatedTruncatedPair
 from tests.advice.net import follows

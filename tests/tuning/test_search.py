@@ -15,7 +15,7 @@ import torch
 import tandem
 from tandem import trainer
 from tandem.cli import find, main
-from tandem.cli.train import arguments, given
+from tandem.cli.train_arguments import arguments, given
 from tandem.learning.events import EvaluationEnd
 from tandem.tuning import search
 from tandem.tuning.search import Candidate, Trial

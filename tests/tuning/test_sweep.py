@@ -26,7 +26,7 @@ import tandem
 from tandem import algorithms, errors, trainer, zoo
 from tandem.cli import main
 from tandem.cli import sweep as sweep_command
-from tandem.cli import train as train_command
+from tandem.cli import train_arguments as train_command
 from tandem.errors import TandemError
 from tandem.learning.config import plain
 from tandem.platforms import FULL

@@ -212,7 +212,7 @@ class DistributedTraining(SavedAgent):
         if self._layout is None or not self._layout.fits(strategy):
             kind: Any = CompanionDevices
             if not self.torch:
-                kind = backends.devices_of(assembly.engine(self.torch)).LAYOUT
+                kind = backends.devices_of(assembly.engine(self.torch))
             self._layout = kind.of(strategy, self.coordinator)
         if self._layout.asynchronous:
             self.coordinator = self._layout.coordinator

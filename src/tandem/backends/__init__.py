@@ -148,8 +148,8 @@ def prepare(devices: int = 1) -> None:
 
 
 def devices_of(engine: str) -> ModuleType:
-    """Return the module for several devices of a Keras backend: its `LAYOUT` and
-    `make_host_devices`."""
+    """Return the module for several devices of a Keras backend: its `LAYOUT`,
+    `of` a user's strategy, and `make_host_devices`."""
     return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
 

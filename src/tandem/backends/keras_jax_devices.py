@@ -158,4 +158,4 @@ class JaxLayout(sharding.Devices):
             self._kept[id(v)] = v._value, x
 
 
-LAYOUT = JaxLayout  # looked up by `devices_of`
+LAYOUT, of = JaxLayout, JaxLayout.of  # looked up by `devices_of`

@@ -15,7 +15,7 @@ from tandem.backends.backend import Guarded, Losses
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 if TYPE_CHECKING:
-    from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
+    from tandem.backends.keras_tensorflow_layout import TensorFlowLayout
 
 
 def choose_device(device: str, threads: int) -> str:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tandem.backends import keras_tensorflow
 from tandem.backends.backend import Guarded, Losses
-from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
+from tandem.backends.keras_tensorflow_layout import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 

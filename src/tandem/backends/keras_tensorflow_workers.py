@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tandem.backends import sharding
-from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
+from tandem.backends.keras_tensorflow_layout import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, Variable
 

@@ -131,7 +131,7 @@ def _run(words: list[str]) -> int:
         print(f"tandem: cannot write: {error}.\nFix: free some space.", file=sys.stderr)
         return 1
     finally:
-        if (runs := sys.modules.get("tandem.runs.folder")) is not None:
+        if (runs := sys.modules.get("tandem.runs.new_folders")) is not None:
             runs.drop_unused()
 
 

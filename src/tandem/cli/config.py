@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, zoo
-from tandem.cli import train
+from tandem.cli import train_arguments
 from tandem.cli.output import echo
 from tandem.cli.parser import (
     Parser,
@@ -38,8 +38,8 @@ EXAMPLES = (
 
 def run(words: list[str]) -> int:
     """Print the file, or write it."""
-    args = _arguments(train.with_address(words))
-    given = train.given(args)
+    args = _arguments(train_arguments.with_address(words))
+    given = train_arguments.given(args)
     settings, options, source, notes = zoo.resolve(args.algorithm, args.env, given)
     note(*notes)
     places = {
@@ -86,7 +86,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     """Parse and return the arguments."""
     parser = make_parser()
     title = "settings of {} [default]"
-    train.settings_flags(parser, words, title)
+    train_arguments.settings_flags(parser, words, title)
     args = parser.read(words)
     expect_both("config", args.algorithm, args.env)
     return args

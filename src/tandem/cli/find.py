@@ -8,7 +8,7 @@ from shlex import quote
 from typing import Any
 
 from tandem import algorithms
-from tandem.cli import train
+from tandem.cli import train_arguments
 from tandem.cli.output import echo, say, shown
 from tandem.cli.parser import (
     Parser,
@@ -56,18 +56,20 @@ def run(words: list[str]) -> int:
         raise UnknownNameError("`tandem find` subcommand", kind, KINDS)
     args = _arguments(kind, rest)
     names, env = args.names[:-1], args.names[-1]
-    seeds = 1 if args.seeds is None else train._whole("seeds", args.seeds, 1)
+    seeds = 1 if args.seeds is None else train_arguments.whole("seeds", args.seeds, 1)
     more: dict[str, Any] = {
-        "steps": None if args.steps is None else train._whole("steps", args.steps, 1),
+        "steps": None if args.steps is None else train_arguments.whole("steps", args.steps, 1),
         "seeds": seeds,
         "seed": args.seed,
-        "processes": None if args.processes is None else train._whole("processes", args.processes),
+        "processes": None
+        if args.processes is None
+        else train_arguments.whole("processes", args.processes),
         "out": args.out or search.default_folder(f"find-{kind}", names, env),
         "framework": args.framework,
         "device": args.device,
         "env_kwargs": args.env_kwargs,
         "network": args.network,
-        **train.given(args),
+        **train_arguments.given(args),
     }
     if not args.quiet:
         more |= {"begun": say, "told": _told}
@@ -79,7 +81,7 @@ def run(words: list[str]) -> int:
             found = search.find_lr(names[0], env, setting=args.setting, **span, **more)
         else:
             found = search.find_optimizer(names[0], env, **span, **more)
-    _conclude(found, env, args.env_kwargs, train.given(args), code_flags(args))
+    _conclude(found, env, args.env_kwargs, train_arguments.given(args), code_flags(args))
     return 0
 
 
@@ -134,14 +136,14 @@ def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     """Parse and return the arguments."""
     parser = make_parser(kind)
     title = "settings of {} in all trials [default]"
-    train.settings_flags(parser, words, title, "run options")
+    train_arguments.settings_flags(parser, words, title, "run options")
     args = parser.read(words)
     names, env = args.names[:-1], args.names[-1] if args.names else None
     if not names and env in algorithms.names():
         names, env = [env], None
     _complete(kind, names, env)
     for name in names:
-        owners.refuse(name, train.given(args), command=f"find {kind}")
+        owners.refuse(name, train_arguments.given(args), command=f"find {kind}")
     return args
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tandem.cli.seeds_command import value_of
+from tandem.cli.words import value_of
 from tandem.errors import SettingError
 from tandem.settings import shell_path
 from tandem.tuning.sweep_report import BEST

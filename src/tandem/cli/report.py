@@ -13,7 +13,8 @@ from tandem.errors import RunFolderError, SettingError
 from tandem.learning.figures import figures
 from tandem.platforms import is_held
 from tandem.reports.run_report import report
-from tandem.runs.folder import LOCK, Run, describe, result_of
+from tandem.runs.folder import Run, describe, result_of
+from tandem.runs.new_folders import LOCK
 from tandem.settings import shell_path
 
 ABOUT = """Write a self-contained HTML report of a run: result, curve, animation, evaluations, time

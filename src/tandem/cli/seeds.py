@@ -17,7 +17,9 @@ from typing import Any, TextIO
 from tandem.cli import seeds_command
 from tandem.cli.agents import names_of
 from tandem.cli.output import echo, say
-from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, own_class, value_of, without
+from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, own_class
+from tandem.cli.train_arguments import MAY_CHANGE, arguments
+from tandem.cli.words import value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.learning.parallel.choice import runs_at_once
@@ -25,7 +27,8 @@ from tandem.platforms import is_held, keep_to, own_cores
 from tandem.reports.plots import curve
 from tandem.runs import config_file, progress_line
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
+from tandem.runs.folder import locked, result_of
+from tandem.runs.new_folders import LOCK, copied, new_folder
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import shell_path, whole_number
 from tandem.workers.jobs import Jobs, Processes, Request
@@ -156,8 +159,6 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Resume those of several runs that are incomplete. Return the exit code."""
-    from tandem.cli.train import MAY_CHANGE, arguments  # circular import
-
     _lock = locked(parent, "the training of several seeds")
     command, more = seeds_command.read(parent), without(words, {"--resume": 1, "--out": 1})
     command = command.vouched(names_of(args), more)

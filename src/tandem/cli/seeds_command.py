@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,10 +12,12 @@ from pathlib import Path
 from tandem import algorithms
 from tandem.cli import settings_file
 from tandem.cli.parser import with_import
+from tandem.cli.train_arguments import make_parser, settings_flags
+from tandem.cli.words import value_of, without
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, write_json, writing
-from tandem.runs.folder import LOCK
+from tandem.runs.new_folders import LOCK
 from tandem.settings import shell_path
 from tandem.types import JSONDict
 
@@ -59,8 +61,6 @@ class SeedsCommand:
     def _signed(self, theirs: str | None) -> JSONDict:
         """Return the names of the command, the command, and the text of the copied settings file.
         theirs: the only class that may be imported."""
-        from tandem.cli.train import make_parser, settings_flags  # circular import
-
         # parsing --import would import the module
         words, parser = without(self.words, {"--import": 1}), make_parser()
         file = self._settings(value_of("--config", words) or "")
@@ -127,8 +127,6 @@ class SeedsCommand:
 
 def own_class(words: list[str]) -> str | None:
     """Return the algorithm of a command if it is module:Class, else None."""
-    from tandem.cli.train import make_parser  # circular import
-
     return next(filter(algorithms.is_class, make_parser().algorithms(words)), None)
 
 
@@ -149,26 +147,3 @@ def read(parent: Path) -> SeedsCommand:
             "the command and seeds that tandem saved",
             f"resume the runs one by one: --resume {shell_path(parent)}/s0",
         ) from error
-
-
-def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
-    """Return the words of a command without these flags, each of which takes a value."""
-    rest, drop = [], False
-    for word in words:
-        if drop:
-            drop = False
-        elif word in flags:
-            drop = True
-        elif word.partition("=")[0] not in flags:
-            rest.append(word)
-    return rest
-
-
-def value_of(flag: str, words: Sequence[str]) -> str | None:
-    """Return the value of a flag in a command; None if it is not there."""
-    for word, after in zip(words, [*words, ""][1:], strict=True):
-        if word == flag:
-            return after
-        if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tandem import algorithms
-from tandem.cli import train
+from tandem.cli import train_arguments
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
     Parser,
@@ -73,18 +73,18 @@ OWN = (
 
 def run(words: list[str]) -> int:
     """Run trials, and print a line for each and the results."""
-    args = _arguments(train.with_address(words))
+    args = _arguments(train_arguments.with_address(words))
     show = _TrialsDisplay(args.quiet)
     asked: dict[str, Any] = {n: getattr(args, n) for n in OWN if getattr(args, n) is not None}
     for name in ("trials", "parallel", "steps", "seed"):
         if name in asked:
-            asked[name] = train._whole(name, asked[name], int(name != "seed"))
+            asked[name] = train_arguments.whole(name, asked[name], int(name != "seed"))
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
         args.algorithm,
         args.env,
         **asked,
-        **train.given(args),
+        **train_arguments.given(args),
         **told,
         out=args.out,
         resume=args.resume,
@@ -245,7 +245,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     """Parse and return the arguments."""
     parser = make_parser()
     title = "settings of {} in all trials [default]"
-    train.settings_flags(parser, words, title, "run options")
+    train_arguments.settings_flags(parser, words, title, "run options")
     args = parser.read(words)
     if args.resume is None:
         expect_both("sweep", args.algorithm, args.env, ", or --resume DIR")

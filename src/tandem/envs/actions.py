@@ -1,16 +1,18 @@
-"""Conversion of an algorithm's actions to an environment's."""
+"""Conversion of an algorithm's actions to an environment's, and random actions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 
 from tandem import ops
 from tandem.errors import SpaceError, one_of
+from tandem.math.masks import evenly
 from tandem.spaces import ActionMode, Leaf
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 
 def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], Array]:
@@ -57,3 +59,26 @@ def _in_space(leaf: Leaf, mode: ActionMode) -> Callable[[Array], Array]:
 def _between(action: Array, low: Array, high: Array) -> Array:
     xp = ops.of(action)
     return xp.minimum(xp.maximum(action, low), high)
+
+
+def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
+    """Sample n random actions in the environment's format, valid under the masks of observations
+    [n, ...]."""
+    if action.masked:
+        noise = rng.random((n, action.width), dtype=np.float32)
+        return (evenly(noise, obs, action) + action.start).astype(action.dtype)
+    if action.kind == "dict":
+        drawn = [
+            random_actions(replace(part, start=0, own_shape=None), n, rng, obs).reshape(n, -1)
+            for _, part in action.parts
+        ]
+        return np.concatenate(drawn, -1).astype(np.float32)
+    if action.kind == "box":
+        low, high = (np.reshape(b, action.shape) for b in (action.low, action.high))
+        near = np.clip(0.0, low, high)
+        low, high = np.maximum(low, near - 1e3), np.minimum(high, near + 1e3)
+        return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
+    sizes = np.array(action.sizes or 2).reshape(
+        action.shape if action.kind == "multidiscrete" else ()
+    )
+    return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)

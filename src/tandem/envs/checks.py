@@ -155,8 +155,14 @@ def no_symbol(name: str, env: int, when: str, value: Any, spec: Leaf) -> Environ
 
 
 def wrong_reward(name: str, rewards: Sequence[Tree]) -> EnvironmentFault:
-    kinds = [np.asarray(r).dtype if np.size(r) == 1 else np.dtype(object) for r in rewards]
-    env = next((i for i, kind in enumerate(kinds) if not np.issubdtype(kind, np.number)), 0)
+    env = next(
+        (
+            i
+            for i, r in enumerate(rewards)
+            if np.size(r) != 1 or not np.issubdtype(np.asarray(r).dtype, np.number)
+        ),
+        0,
+    )
     # values that float() converts never get here
     one = "float(np.sum(reward))" if np.size(rewards[env]) > 1 else "0.0"
     return returned(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tandem.envs import atari, functions, particles
+from tandem.envs.actions import random_actions
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.calls import has_methods, spec_of
 from tandem.envs.envpool import is_id as is_envpool
@@ -31,9 +31,7 @@ from tandem.errors import (
     misfit,
     one_of,
 )
-from tandem.math.masks import evenly
-from tandem.spaces import Leaf
-from tandem.types import Array, EnvKwargs, Tree, leaves
+from tandem.types import EnvKwargs, leaves
 
 __all__ = [
     "Environments",
@@ -354,29 +352,6 @@ def is_instance(env: EnvLike) -> bool:
     return (
         not isinstance(env, str | type) and hasattr(env, "unwrapped") and not functions.is_one(env)
     )
-
-
-def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) -> Array:
-    """Sample n random actions in the environment's format, valid under the masks of observations
-    [n, ...]."""
-    if action.masked:
-        noise = rng.random((n, action.width), dtype=np.float32)
-        return (evenly(noise, obs, action) + action.start).astype(action.dtype)
-    if action.kind == "dict":
-        drawn = [
-            random_actions(replace(part, start=0, own_shape=None), n, rng, obs).reshape(n, -1)
-            for _, part in action.parts
-        ]
-        return np.concatenate(drawn, -1).astype(np.float32)
-    if action.kind == "box":
-        low, high = (np.reshape(b, action.shape) for b in (action.low, action.high))
-        near = np.clip(0.0, low, high)
-        low, high = np.maximum(low, near - 1e3), np.minimum(high, near + 1e3)
-        return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
-    sizes = np.array(action.sizes or 2).reshape(
-        action.shape if action.kind == "multidiscrete" else ()
-    )
-    return (rng.integers(0, sizes, (n, *action.shape)) + action.start).astype(action.dtype)
 
 
 def _plain(

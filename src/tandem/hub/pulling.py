@@ -14,7 +14,7 @@ from tandem.errors import HubError, SettingError
 from tandem.hub import api
 from tandem.runs import checkpoint
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import new_folder
+from tandem.runs.new_folders import new_folder
 from tandem.settings import as_path
 
 # the files to fetch if present: everything that `push` uploads

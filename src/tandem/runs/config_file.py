@@ -18,7 +18,7 @@ from tandem.learning.config import Config, Options, from_json
 from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 from tandem.runs.checkpoint import Checkpoint, damaged
-from tandem.runs.folder import new_folder
+from tandem.runs.new_folders import new_folder
 from tandem.settings import shell_path
 from tandem.types import JSONDict
 

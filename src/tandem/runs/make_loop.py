@@ -13,7 +13,8 @@ from tandem.algorithms.recurrent_replay import TransitionSettings
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.jax import host
-from tandem.envs.league import League, LeagueEnvFactory
+from tandem.envs.league import League
+from tandem.envs.league_games import LeagueEnvFactory
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, closed_on_error
 from tandem.errors import SettingError

@@ -14,7 +14,8 @@ from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
 from tandem.runs import checkpoint, config_file, plugin_writers, trust
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import copied, locked, run_folder
+from tandem.runs.folder import locked, run_folder
+from tandem.runs.new_folders import copied
 from tandem.runs.session import Session
 from tandem.runs.trust import NONE, Names
 from tandem.settings import Schedule, shell_path

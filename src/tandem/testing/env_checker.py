@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 from tandem import algorithms
 from tandem.algorithms import own
+from tandem.envs.actions import random_actions
 from tandem.envs.factory import (
     EnvLike,
     Mode,
@@ -21,14 +22,14 @@ from tandem.envs.factory import (
     differ,
     is_instance,
     make,
-    random_actions,
     resume_fault,
+    resume_fault_between,
     separate,
     spaces_of,
     vectorize,
 )
 from tandem.envs.vector import Environments
-from tandem.envs.vector_source import brought
+from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import PluginError, SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
@@ -67,9 +68,7 @@ def check(
     steps, seed = whole_number("steps", steps, 1), whole_number("seed", seed)
     source, made = brought(env, kwargs)
     if source is not None:
-        from tandem.testing.vector_checker import check_vector  # circular import
-
-        yield from check_vector(source, steps, seed, kwargs)
+        yield from _check_vector(source, steps, seed, kwargs)
         return
     if made is not None:
         made.close()
@@ -90,6 +89,47 @@ def check(
         yield resumed(resume_fault(env, seed=seed))
         yield from _speeds(env, seed)
     size = Ring.size(1_000_000, 1, observation, action)
+    yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
+
+
+def _check_vector(
+    source: VectorSource, steps: int, seed: int, kwargs: EnvKwargs | None = None
+) -> Iterator[Finding]:
+    """Check a user's vector, as `check` does. An object is reset, and left open."""
+    n = int((kwargs or {}).get("num_envs", 8)) if source.is_sized else None
+    try:
+        envs = source.environments(n, seed, kwargs)
+    except SpaceError as error:
+        yield Finding("spaces", "fault", line(error))
+        return
+    except TandemError as error:
+        yield Finding("vector", "fault", line(error))
+        return
+    try:
+        yield Finding("spaces", "ok", described(envs.observation, envs.action))
+        yield algorithms_of(envs.observation, envs.action)
+        yield Finding("vector", "ok", f"{envs.n} environments, autoreset mode {envs.mode}")
+        size = Ring.size(1_000_000, 1, envs.observation, envs.action)
+        try:
+            first = list(walk(envs, steps, seed))
+        except TandemError as error:
+            yield Finding("random steps", "fault", line(error))
+            return
+        yield random_steps(first)
+        other = source.environments(envs.n, seed, kwargs)
+        text = " of the vector: a run is not the same each time"
+        yield determinism(first, walk(other, steps, seed), "note", text)
+        other.close()
+        if envs.resumable:
+            one, two = (source.environments(envs.n, seed, kwargs) for _ in range(2))
+            yield resumed(resume_fault_between(one, two, 60, seed))
+        else:
+            told = "new episodes begin: it has no get_state and set_state"
+            yield Finding("resume", "note", told)
+        speed = speed_of(envs, seed)
+        yield Finding("speed", "note", f"{speed:,.0f} steps/s, {envs.n} environments")
+    finally:
+        envs.close()
     yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
 
 

@@ -28,7 +28,7 @@ from tandem.learning.figures import figures, mean_and_std
 from tandem.learning.parallel.choice import cores
 from tandem.reports import plots
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import free_folder, new_folder
+from tandem.runs.new_folders import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
 from tandem.types import JSONDict
 from tandem.workers.jobs import FunctionCall, results

@@ -21,7 +21,7 @@ from tandem.errors import ResumeError, SettingError, WorkerError, one_of
 from tandem.learning.config import plain
 from tandem.learning.parallel.choice import cpus_of, runs_at_once
 from tandem.runs import config_file
-from tandem.runs.folder import new_folder
+from tandem.runs.new_folders import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.runs.trust import Names, expect
 from tandem.settings import as_path, shell_path, whole_number

@@ -8,17 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.envs.actions import to_environment
+from tandem.envs.actions import random_actions, to_environment
 from tandem.envs.calls import EnvironmentCall, has_methods
-from tandem.envs.factory import (
-    EnvLike,
-    environment_name,
-    is_instance,
-    make,
-    random_actions,
-    separate,
-    spare,
-)
+from tandem.envs.factory import EnvLike, environment_name, is_instance, make, separate, spare
 from tandem.envs.functions import is_functional
 from tandem.envs.ids import import_gymnasium
 from tandem.envs.occupied import parts

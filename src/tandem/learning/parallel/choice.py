@@ -10,7 +10,8 @@ from time import perf_counter
 
 import numpy as np
 
-from tandem.envs.factory import is_instance, random_actions
+from tandem.envs.actions import random_actions
+from tandem.envs.factory import is_instance
 from tandem.learning.parallel.env_factory import EnvFactory
 from tandem.platforms import cores as cores
 
