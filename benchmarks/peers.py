@@ -135,7 +135,6 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "entropy": "ent_coef",
         "max_grad_norm": "max_grad_norm",
         "normalize_advantage": "normalize_advantage",
-        "rms_epsilon": "rms_prop_eps",
     },
     "trpo": {
         "rollout": "n_steps",
@@ -184,7 +183,7 @@ NAMES["crossq"] = {n: x for n, x in NAMES["sac"].items() if n != "tau"}
 NAMES["crossq"] |= {"policy_delay": "policy_delay"}
 SPECIAL = {
     "ppo": {"orthogonal", "shared", "log_std"},
-    "a2c": {"orthogonal", "shared", "log_std"},
+    "a2c": {"orthogonal", "shared", "log_std", "rms_epsilon"},
     "trpo": {"orthogonal", "shared", "log_std"},
     "dqn": {"epsilon", "learning_starts"},
     "qrdqn": {"epsilon", "learning_starts", "quantiles"},
@@ -263,7 +262,8 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
             f"{s.actor_learning_rate}."
         )
     if algorithm == "a2c":
-        del policy["optimizer_kwargs"]  # they make their own for RMSProp, of rms_prop_eps
+        del policy["optimizer_kwargs"]  # they make their own for RMSProp, of rms_prop_eps,
+        keywords["rms_prop_eps"] = s.rms_epsilon**0.5  # which they add to the root
     return {**keywords, "policy_kwargs": policy, "activation": s.activation}
 
 

@@ -76,9 +76,9 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
         needs=Needs(optimizer="rmsprop"),
     )
     rms_epsilon: float = setting(
-        1e-5,
+        1e-10,
         "epsilon of RMSProp, added to the mean square inside the square root",
-        "Stable-Baselines3 2.9 (A2C)",
+        "Stable-Baselines3 2.9 (A2C), which adds 1e-5 to the root",
         above=0,
         fix="try 1e-5.",
         needs=Needs(optimizer="rmsprop"),
