@@ -101,8 +101,7 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
             "--seeds with new runs only",
             "leave it out: the folder sets the number of seeds.",
         )
-    first = args.seed or 0
-    numbers = f"{first}-{first + count - 1}"
+    numbers = f"{args.seed or 0}-{(args.seed or 0) + count - 1}"
     parent = args.out or default_folder(name_of(args.algorithm), _env_name(args), numbers)
     return seeds.several(args, from_sweep.with_config(words), Path(parent), count)
 
