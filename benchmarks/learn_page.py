@@ -61,8 +61,8 @@ NORMALIZED = """
 
 Interquartile means of the last policies over the tasks that all algorithms of a panel share, at
 equal steps, with 95 % stratified bootstrap intervals over seeds. 0 is the return of random actions
-and 1 the best published one of [references.toml](../../benchmarks/references.toml). Overlapping
-intervals do not order algorithms.
+and 1 the best published one of `benchmarks/references.toml`. Overlapping intervals do not order
+algorithms.
 
 ![Normalized scores](../../benchmarks/results/curves/normalized.png)
 
