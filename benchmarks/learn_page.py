@@ -116,14 +116,15 @@ def renewed(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
 
 def front(lines: Iterable[Line]) -> str:
     """The README's table: last policies, with half of their 95 % interval over seeds."""
-    text = "| |environment|steps|tandem|published|minutes|\n|---|---|--:|--:|---|--:|\n"
+    text = "| |environment|steps|tandem|rl-baselines3-zoo|minutes|\n|---|---|--:|--:|---|--:|\n"
     by_row = _by_row(lines)
     for row in ROWS:
         if row.name in FRONT and (runs := by_row.get(row.name)):
             scored = _minus(_scored([float(x["last_mean"]) for x in runs]))
             minutes = mean(float(x["seconds"]) for x in runs) / 60
             name = "Rainbow" if "entry" in row.settings else algorithms.title(row.algorithm)
-            cells = (name, row.env, f"{row.steps:,}", scored, row.published, f"{minutes:.0f}")
+            published = row.published.replace(" (zoo)", "")
+            cells = (name, row.env, f"{row.steps:,}", scored, published, f"{minutes:.0f}")
             text += f"|{'|'.join(cells)}|\n"
     return text
 
