@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable
 from math import sqrt
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -19,10 +20,11 @@ from tandem import algorithms
 from tandem.learning.figures import figures
 from tandem.settings import flag
 
+Families = dict[str, dict[str, normalized.Interval]]
 PAGE = ROOT / "docs" / "results" / "scores.md"
+README = ROOT / "README.md"
 ALGORITHMS = ROOT / "docs" / "algorithms"
 RESULTS = ROOT / "benchmarks" / "results"
-# settings on top of the zoo's entry that say what a row is
 # title -> how the ids of its environments begin
 FAMILIES = {
     "Classic control": ("CartPole", "Pendulum", "Acrobot", "MountainCar", "tandem/"),
@@ -32,6 +34,7 @@ FAMILIES = {
     "Several agents": ("mpe/",),
     "Atari": ("ALE/",),
 }
+# settings on top of the zoo's entry that say what a row is
 SAID = ("entry", "policy", "learners", "body", "memory")
 
 HEAD = """\
@@ -72,7 +75,8 @@ HEADING = """\
 | row | environment | algorithm | backend | steps | best | last | SB3 | published | minutes |
 |---|---|---|---|--:|--:|--:|--:|--:|--:|
 """
-BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
+CURVE_MARKS = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
+FRONT_MARKS = "<!-- scores: written by benchmarks/learn_page.py -->\n", "<!-- end -->\n"
 OVER_CURVES = """\
 Curves show the interquartile mean of the seeds' evaluations with a 95 % band. Below each: the mean
 score of the best checkpoints in 200 episodes with half of its 95 % interval over seeds, the score
@@ -89,7 +93,6 @@ FRONT = (  # rows of the README's table
     "crossq-walker2d-jax",
     "rainbow-lunarlander-jax",
 )
-BEGIN_FRONT, END_FRONT = "<!-- scores: written by benchmarks/learn_page.py -->\n", "<!-- end -->\n"
 LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
 
 
@@ -98,19 +101,25 @@ def main() -> int:
     lines = read(RESULTS / "learn.csv")
     if found := normalized.intervals(lines):
         normalized.draw(found, RESULTS / "curves" / "normalized.png")
-    tables.write(PAGE, page(lines))
+    for path, text in pages(lines, found).items():
+        tables.write(path, text)
     print(f"Written: {PAGE}")
-    for algorithm in algorithms.NAMES:
-        path = ALGORITHMS / f"{algorithm}.md"
-        tables.write(path, renewed(path.read_text(encoding="utf-8"), curves(algorithm, lines)))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    tables.write(ROOT / "README.md", renewed(readme, front(lines), BEGIN_FRONT, END_FRONT))
     return 0
 
 
-def renewed(text: str, new: str, begin: str = BEGIN, end: str = END) -> str:
+def pages(lines: list[Line], found: Families) -> dict[Path, str]:
+    """The pages as they have to be. found: the normalized scores."""
+    written = {PAGE: page(lines, found), README: _renewed(README, front(lines), FRONT_MARKS)}
+    for algorithm in algorithms.NAMES:
+        path = ALGORITHMS / f"{algorithm}.md"
+        written[path] = _renewed(path, curves(algorithm, lines), CURVE_MARKS)
+    return written
+
+
+def _renewed(path: Path, new: str, marks: tuple[str, str]) -> str:
     """A page with another text between its marks."""
-    before, rest = text.split(begin)
+    begin, end = marks
+    before, rest = path.read_text(encoding="utf-8").split(begin)
     return before + begin + new + end + rest.split(end)[1]
 
 
@@ -164,30 +173,24 @@ def _by_row(lines: Iterable[Line]) -> dict[str, list[Line]]:
     return by_row
 
 
-def page(lines: Iterable[Line]) -> str:
-    """The page: a table for each environment, in the order of the rows."""
+def page(lines: Iterable[Line], found: Families) -> str:
+    """The page: a table for each family of environments."""
     by_row = _by_row(lines)
     known = [row for row in ROWS if row.name in by_row]
     episodes = sorted({line["episodes"] for each in by_row.values() for line in each}) or ["200"]
     sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items())
     text = HEAD.format(episodes="/".join(episodes), sources=sources)
-    if found := normalized.intervals(lines):
+    if found:
         text += NORMALIZED.format(table=_normalized(found))
     beside = json.loads((RESULTS / "learn_peer.json").read_text(encoding="utf-8"))["rows"]
     for family, beginnings in FAMILIES.items():
-        rows = [row for row in known if row.env.startswith(beginnings)]
-        text += f"\n## {family}\n\n" if rows else ""
-        text += HEADING if rows else ""
-        for row in sorted(rows, key=lambda row: beginnings.index(_beginning(row, beginnings))):
-            text += f"{_line(row, by_row[row.name], beside)}\n"
+        if rows := [row for start in beginnings for row in known if row.env.startswith(start)]:
+            text += f"\n## {family}\n\n{HEADING}"
+            text += "".join(f"{_line(row, by_row[row.name], beside)}\n" for row in rows)
     return text
 
 
-def _beginning(row: Learned, beginnings: tuple[str, ...]) -> str:
-    return next(each for each in beginnings if row.env.startswith(each))
-
-
-def _normalized(found: dict[str, dict[str, normalized.Interval]]) -> str:
+def _normalized(found: Families) -> str:
     """The figure's numbers."""
     text = "| algorithm | tasks | steps | normalized score |\n|---|---|--:|--:|\n"
     for family, each in found.items():

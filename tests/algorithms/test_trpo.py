@@ -43,11 +43,10 @@ def test_the_policy_does_not_depend_on_the_batches_of_the_critic() -> None:
 
 
 def test_a_norm_of_0_does_not_clip_and_is_the_default() -> None:
-    given = ({}, {"max_grad_norm": 1e9}, {"max_grad_norm": 1e-3})
-    default, unclipped, clipped = (
-        learned(**x)[0].loop.backend.networks["critic"].read() for x in given
-    )
-    for name, x in default.items():
+    loops = [learned(max_grad_norm=norm)[0].loop for norm in (0.0, 1e9, 1e-3)]
+    assert loops[0].algorithm.Settings().max_grad_norm == 0
+    zero, unclipped, clipped = (loop.backend.networks["critic"].read() for loop in loops)
+    for name, x in zero.items():
         assert np.array_equal(x, unclipped[name]) and not np.array_equal(x, clipped[name])
 
 

@@ -8,12 +8,9 @@ import pytest
 
 from benchmarks import learn, learn_curves, learn_page, learn_rows, learn_tables, normalized
 from benchmarks.learn_rows import ROWS
-from benchmarks.measure import ROOT
-from tandem import algorithms
 from tandem.trainer import resolve
 
 PPO = learn_rows.find("ppo-cartpole-jax")
-RENEW = "run: python -m benchmarks.learn_page"
 TOLD = learn_tables.read(learn_page.RESULTS / "learn.csv")
 COLUMNS = "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std"
 
@@ -118,12 +115,8 @@ def test_only_what_has_no_line_is_trained_where_that_is_asked_for(tmp_path, monk
 
 
 def test_the_pages_of_scores_and_of_algorithms_are_up_to_date() -> None:
-    assert learn_page.PAGE.read_text(encoding="utf-8") == learn_page.page(TOLD), RENEW
-    parts = {
-        learn_page.ALGORITHMS / f"{n}.md": learn_page.curves(n, TOLD) for n in algorithms.NAMES
-    }
-    for file, part in {**parts, ROOT / "README.md": learn_page.front(TOLD)}.items():
-        assert part in file.read_text(encoding="utf-8"), RENEW
+    for file, text in learn_page.pages(TOLD, normalized.intervals(TOLD)).items():
+        assert file.read_text(encoding="utf-8") == text, "run: python -m benchmarks.learn_page"
 
 
 def test_algorithms_are_compared_over_shared_tasks_by_their_last_policies() -> None:
@@ -151,7 +144,7 @@ def test_pages_say_what_rows_were_given_and_came_to_and_published_figures() -> N
     assert "CartPole-v1: **490.0** after 50,000 steps" in text and "torch" not in text
     assert "torch" in learn_page.curves("dqn", of_two[:1])
     swimmer = learn_rows.find("trpo-swimmer-jax")
-    page = learn_page.page([line(), line(swimmer.name, best=100.0)])
+    page = learn_page.page([line(), line(swimmer.name, best=100.0)], {})
     assert swimmer.published and f"| {swimmer.published} |" in page
     assert "| 500.0 (1 of 3 seeds) |" in page
     assert all(f"{name}: {what}" in page for name, what in learn_rows.SOURCES.items())

@@ -127,6 +127,7 @@ WORDS: dict[str, dict[str, Any]] = {
     | {"learning_rate": {"start": 1e-3, "end": 0.0}, "clip_range": {"start": 0.2, "end": 0.0}}
     | {"ent_coef": 0.0, "vf_coef": 0.5, "max_grad_norm": 0.5, "gae_lambda": 0.8}
     | {"policy_kwargs": NETWORK},
+    "a2c": {"rms_prop_eps": 1e-5},  # added to the root, ours inside it
     "ppo-pong": {"clip_range": {"start": 0.1, "end": 0.0}, "policy": "CnnPolicy"},
     # they learn from more than that many steps on, we from that many
     "dqn": {"train_freq": 256, "gradient_steps": 128, "target_update_interval": 10}

@@ -348,11 +348,11 @@ BYTES = spaces.Box(0, 255, (2,), np.uint8)
 @pytest.mark.parametrize(
     "space, wrong, expected",
     [
-        (BYTES, np.array([0.9, 1.0]), ""),
+        *((BYTES, x, "") for x in ([0.9, 1], [1, 256], np.array([0.9, 1.0]), np.array([-1, 2]))),
         (BYTES, np.array([1.0, 2.0], np.float32), ""),
-        (BYTES, np.array([-1, 2]), ""),
         (spaces.Box(-9, 9, (1,), np.int8), np.array([200]), ""),
         (spaces.Discrete(4), 1.5, ""),
+        (spaces.MultiBinary(2), np.array([0.5, 1.0]), ""),
         (spaces.Dict({"a": BYTES}), {"a": np.array([0.5, 1.0])}, ""),
         (spaces.Tuple([BYTES]), (np.array([-1, 1]),), ""),
         (spaces.Discrete(4), 4, "from 0 to 3"),

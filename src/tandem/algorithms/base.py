@@ -346,7 +346,7 @@ class Algorithm(ABC):
         call, with warmup applied to learning rates."""
         values = {n: getattr(self.settings, n) for n in names}
         if values.get("max_grad_norm") == 0:
-            values["max_grad_norm"] = np.inf
+            values["max_grad_norm"] = np.inf  # which clips nothing, in compiled updates too
         count = len(call.progress)
         scheduled = {
             n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)

@@ -80,7 +80,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
         "epsilon of RMSProp, added to the mean square inside the square root",
         "Stable-Baselines3 2.9 (A2C), which adds 1e-5 to the root",
         above=0,
-        fix="try 1e-5.",
+        fix="try 1e-10.",
         needs=Needs(optimizer="rmsprop"),
     )
 

@@ -56,10 +56,9 @@ def run(words: list[str]) -> int:
         raise UnknownNameError("`tandem find` subcommand", kind, KINDS)
     args = _arguments(kind, rest)
     names, env = args.names[:-1], args.names[-1]
-    seeds = 1 if args.seeds is None else train_arguments.whole("seeds", args.seeds, 1)
     more: dict[str, Any] = {
         "steps": None if args.steps is None else train_arguments.whole("steps", args.steps, 1),
-        "seeds": seeds,
+        "seeds": 1 if args.seeds is None else train_arguments.whole("seeds", args.seeds, 1),
         "seed": args.seed,
         "processes": None
         if args.processes is None

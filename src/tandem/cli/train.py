@@ -10,16 +10,7 @@ from tandem import algorithms, trainer, zoo
 from tandem.algorithms.own import name_of
 from tandem.cli import from_sweep, seeds, seeds_command, told
 from tandem.cli.output import echo, stream
-from tandem.cli.train_arguments import (
-    LOGS,
-    MAY_CHANGE,
-    arguments,
-    given,
-    whole,
-)
-from tandem.cli.train_arguments import (
-    make_parser as make_parser,
-)
+from tandem.cli.train_arguments import LOGS, MAY_CHANGE, arguments, given, make_parser, whole
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
 from tandem.learning.config import RESUMABLE
@@ -28,6 +19,8 @@ from tandem.runs.folder import result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.new_folders import default_folder
 from tandem.runs.progress_line import Progress
+
+__all__ = ["make_parser", "run"]  # as every command
 
 
 def run(words: list[str]) -> int:
@@ -101,7 +94,8 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
             "--seeds with new runs only",
             "leave it out: the folder sets the number of seeds.",
         )
-    numbers = f"{args.seed or 0}-{(args.seed or 0) + count - 1}"
+    first = args.seed or 0
+    numbers = f"{first}-{first + count - 1}"
     parent = args.out or default_folder(name_of(args.algorithm), _env_name(args), numbers)
     return seeds.several(args, from_sweep.with_config(words), Path(parent), count)
 
