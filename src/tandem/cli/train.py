@@ -10,7 +10,8 @@ from tandem import algorithms, trainer, zoo
 from tandem.algorithms.own import name_of
 from tandem.cli import from_sweep, seeds, seeds_command, told
 from tandem.cli.output import echo, stream
-from tandem.cli.train_arguments import LOGS, MAY_CHANGE, arguments, given, make_parser, whole
+from tandem.cli.train_arguments import LOGS, MAY_CHANGE, arguments, given, whole
+from tandem.cli.train_arguments import make_parser as make_parser  # every command has one
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
 from tandem.learning.config import RESUMABLE
@@ -19,8 +20,6 @@ from tandem.runs.folder import result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.new_folders import default_folder
 from tandem.runs.progress_line import Progress
-
-__all__ = ["make_parser", "run"]  # as every command
 
 
 def run(words: list[str]) -> int:
