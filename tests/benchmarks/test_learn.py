@@ -37,11 +37,11 @@ def folder(tmp_path):
 
 def test_rows_are_read_as_they_are_written_and_begin_from_the_zoo() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
-    iqn, pong = learn_rows.find("iqn-cartpole-jax"), learn_rows.find("ppo-pong-torch")
-    assert (iqn.algorithm, iqn.env, iqn.framework) == ("dqn", "CartPole-v1", "jax")
-    assert (iqn.steps, iqn.threshold, iqn.mark) == (50_000, 475.0, 475.0)
-    assert iqn.settings == {"eval_every": 2_500, "entry": "implicit"} and iqn.seeds == (0, 1, 2)
-    assert pong.seeds == (0,) and "zoo" in learn_rows.SOURCES
+    rainbow, pong = learn_rows.find("rainbow-cartpole-jax"), learn_rows.find("ppo-pong-torch")
+    assert (rainbow.algorithm, rainbow.env, rainbow.framework) == ("dqn", "CartPole-v1", "jax")
+    assert (rainbow.steps, rainbow.threshold, rainbow.mark) == (50_000, 475.0, 475.0)
+    assert rainbow.settings == {"eval_every": 2_500, "entry": "rainbow"}
+    assert rainbow.seeds == (0, 1, 2) and pong.seeds == (0,) and "zoo" in learn_rows.SOURCES
     for row in ROWS:
         settings, options, source, _ = resolve(row.algorithm, row.env, row.settings)
         assert settings.steps and options and not source.startswith("defaults of"), row.name
