@@ -2,6 +2,7 @@
 
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
@@ -176,6 +177,9 @@ def test_seeds_go_by_reset_and_no_transition_spans_an_error() -> None:
         collector.collect(4, ACTOR, noise)
     block = collector.collect(4, ACTOR, noise)
     assert collector.broken == [0, 1, 2, 3] and (block.obs[0, :, 1] == 0).all()
+    second.around.step = Mock(side_effect=EnvironmentFault("there is no wind.", "a wind", "blow."))
+    with pytest.raises(EnvironmentFault, match=r"^there is no wind"):
+        second.step(np.zeros(N, np.int64))
 
 
 def test_dicts_of_actions_are_put_together() -> None:
