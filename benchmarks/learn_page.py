@@ -187,6 +187,8 @@ def page(lines: Iterable[Line], found: Families) -> str:
         if rows := [row for start in beginnings for row in known if row.env.startswith(start)]:
             text += f"\n## {family}\n\n{HEADING}"
             text += "".join(f"{_line(row, by_row[row.name], beside)}\n" for row in rows)
+            if notes := [f"- `{row.name}`: {row.note}\n" for row in rows if row.note]:
+                text += "\n" + "".join(notes)
     return text
 
 

@@ -22,6 +22,7 @@ class Learned:
     """`settings` override the zoo's entry. `threshold` is the least expected mean of the best
     checkpoints over the seeds; `mark` is an evaluation mean whose first step is recorded.
     `published` is a figure of others, with its conditions and source (SOURCES explains some).
+    `note` says why a row scores below its threshold, or its last policies below its best ones.
     `minutes` estimates the time of a seed on one core, where no run has measured it."""
 
     name: str
@@ -34,6 +35,7 @@ class Learned:
     seeds: tuple[int, ...] = (0, 1, 2)
     mark: float | None = None
     published: str = ""
+    note: str = ""
     minutes: float | None = None
 
     @property

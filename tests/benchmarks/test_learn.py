@@ -145,7 +145,7 @@ def test_pages_say_what_rows_were_given_and_came_to_and_published_figures() -> N
     assert "torch" in learn_page.curves("dqn", of_two[:1])
     swimmer = learn_rows.find("trpo-swimmer-jax")
     page = learn_page.page([line(), line(swimmer.name, best=100.0)], {})
-    assert swimmer.published and f"| {swimmer.published} |" in page
+    assert f"| {swimmer.published} |" in page and f"- `{swimmer.name}`: {swimmer.note}\n" in page
     assert "| 500.0 (1 of 3 seeds) |" in page
     assert all(f"{name}: {what}" in page for name, what in learn_rows.SOURCES.items())
 
