@@ -26,7 +26,7 @@ def test_us_beside_a_peer(tmp_path) -> None:
 @pytest.mark.slow
 def test_a_row_is_learned_once(tmp_path) -> None:
     pytest.importorskip("torch")
-    arguments = ["--smoke", "--row", "dqn-cartpole-torch", "--jobs", "2", "--out", str(tmp_path)]
+    arguments = ["--smoke", "--row", "ppo-cartpole-torch", "--jobs", "2", "--out", str(tmp_path)]
     assert learn.main(arguments) == 0
     with (tmp_path / "learn.csv").open(newline="") as file:
         assert [line["seed"] for line in csv.DictReader(file)] == ["0", "1", "2"]
