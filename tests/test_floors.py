@@ -128,7 +128,7 @@ BUDGETS: dict[str, int] = {
     "__init__": 41,
     "__main__": 12,
 }
-TEST_LINES = 49_680  # physical, of all tests
+TEST_LINES = 49_676  # physical, of all tests
 SPARE = 20  # lines that a package may be below its budget; of large ones, a hundredth
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------

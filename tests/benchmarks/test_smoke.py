@@ -1,12 +1,11 @@
 """The real thing, as short as it can be."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks import adaptive, bench, learn
+from benchmarks import adaptive, bench, learn, learn_tables
 from tests.helpers import expect_installed
 
 
@@ -28,12 +27,10 @@ def test_a_row_is_learned_once(tmp_path) -> None:
     pytest.importorskip("torch")
     arguments = ["--smoke", "--row", "ppo-cartpole-torch", "--jobs", "2", "--out", str(tmp_path)]
     assert learn.main(arguments) == 0
-    with (tmp_path / "learn.csv").open(newline="") as file:
-        assert [line["seed"] for line in csv.DictReader(file)] == ["0", "1", "2"]
-    results = list(tmp_path.glob("runs/*/seed-*/result.json"))
-    written = {path: path.stat().st_mtime_ns for path in results}
-    assert len(results) == 3 and learn.main(arguments) == 0
-    assert {path: path.stat().st_mtime_ns for path in results} == written
+    assert [x["seed"] for x in learn_tables.read(tmp_path / "learn.csv")] == ["0", "1", "2"]
+    written = {x: x.stat().st_mtime_ns for x in tmp_path.glob("runs/*/seed-*/result.json")}
+    assert len(written) == 3 and learn.main(arguments) == 0
+    assert {path: path.stat().st_mtime_ns for path in written} == written
 
 
 @pytest.mark.slow

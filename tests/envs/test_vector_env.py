@@ -164,8 +164,7 @@ def test_evaluation_counts_whole_episodes(mode) -> None:
 
 
 def test_seeds_go_by_reset_and_no_transition_spans_an_error() -> None:
-    made = (VectorEnvironments("Counters", Counters(N), seed=seed) for seed in (3, 3, 4))
-    first, second, other = made
+    first, second, other = (VectorEnvironments("Counters", Counters(N), seed=x) for x in (3, 3, 4))
     assert (first.reset() == second.reset()).all()
     assert (first.reset() != other.reset()).any()
     again = first.restart()

@@ -190,6 +190,8 @@ def wrong_flag(name: str, what: str, flags: Sequence[Tree]) -> EnvironmentFault:
 
 
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
+    if isinstance(error, TandemError):
+        raise error  # it has its own text and fix
     if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
         return _observation_alone(name)  # raised by a Gymnasium wrapper
     expected = "an environment that steps and resets without exceptions"
@@ -233,8 +235,6 @@ def raising(name: str, env: int | None = None, step: int | None = None) -> Itera
     """Convert exceptions of environments to EnvironmentFault."""
     try:
         yield
-    except TandemError:
-        raise
     except Exception as error:
         raise raised(name, env, step, error) from error
 

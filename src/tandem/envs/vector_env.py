@@ -17,7 +17,7 @@ from tandem.envs.calls import (
     metadata_of,
     spec_of,
 )
-from tandem.envs.checks import not_resumable, opened, other_number, raising
+from tandem.envs.checks import not_resumable, opened, other_number, raised, raising
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import Arrays, Environments, Step, close, episode_seed
 from tandem.envs.vector_reading import Reader, masked_space, may_have_masks
@@ -211,8 +211,10 @@ class VectorEnvironments(Environments):
 
     def step(self, actions: Array) -> Step:
         self._opened = None
-        with raising(self.name):
+        try:  # faster than `raising`
             seen, rewards, over, cut, info = self._envs.step(self._as_taken(actions))
+        except Exception as error:
+            raise raised(self.name, None, None, error) from error
         read = self._reader
         read.steps += 1
         reward = read.numbers("the reward", rewards, np.float32)
